@@ -44,10 +44,10 @@ class UnplacedGang:
     """The reason why no nodes are requested for the gang now, a phrase; "" if they may be."""
 
     ruled_out: tuple[NoTarget, int] | None = None
-    """The reason why new nodes cannot help the gang; None if they may.
+    """The reason why new nodes cannot help the gang, and a version; None if they may help.
 
-    The number is the value of ``Asking._offers_version`` at that time. The reason is void once that has changed, i.e.
-    once the autoscalers or NodePools have changed.
+    The version is the value of ``Asking._offers_version`` at that time. Once the autoscalers or NodePools have changed,
+    that value is another one, and the reason is void.
     """
 
 
@@ -101,7 +101,7 @@ class Ask:
     """True once the ProvisioningRequest is to be deleted. If it is being created just now, it is deleted afterwards."""
 
     timed_out: bool = False
-    """True once ``--ask-for`` has passed, or Cluster Autoscaler has rejected the ProvisioningRequest.
+    """True once the request is older than ``--ask-for``, or Cluster Autoscaler has rejected the ProvisioningRequest.
 
     Other gangs may request nodes then, and new nodes are no longer kept for this gang.
     """
@@ -122,7 +122,7 @@ class Ask:
     """The time at which a failed write is tried again, in loop seconds."""
 
     new_nodes: frozenset[str] = field(default_factory=frozenset)
-    """The names of the nodes that were added since the request and that a member fits on."""
+    """The names of the nodes that were added since the request and that could run a member if they were empty."""
 
     new_nodes_at: float = -math.inf
     """The time at which ``new_nodes`` was computed, in loop seconds."""

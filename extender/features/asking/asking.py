@@ -12,6 +12,9 @@ the autoscaler adds nodes for them.
 
 Where Cluster Autoscaler serves ProvisioningRequests, Serried creates one instead (`provisioning`) and keeps the gates.
 
+The core calls the feature `Asking`: `Asking.post_filter` when the planner has rejected a gang, `Asking.list_requeues`
+twice a second, and `Asking.filter` when a plan was found, which must not use the new nodes of other gangs.
+
 The API server does not let a removed gate be added again. So a gang whose request has timed out stays visible to
 autoscalers and may get nodes later; but new nodes are no longer kept for it. Each request is recorded in the annotation
 `serried.api.names.ASKED` of the members, from which the next leader restores it (`Asking._restore_asks`). New nodes are
@@ -73,10 +76,13 @@ _GANGS_PER_STEP = 500
 """The number of unplaced gangs that are sorted by queue order in one step, before other work gets its turn."""
 
 _MAX_GANGS_WITH_TARGET = 128
-"""The number of gangs for which a target is searched in one choice of candidates: the first ones in the queue order."""
+"""The most gangs for which one choice of candidates searches a target: the domain of new nodes, and their NodePools.
+
+They are the first gangs in the queue order.
+"""
 
 _TARGETS_PER_STEP = 4
-"""The number of gangs for which a target is searched in one step, before other work gets its turn."""
+"""The number of gangs for which a domain and NodePools are searched in one step, before other work gets its turn."""
 
 _MAX_CANDIDATE_SECONDS = 10.0
 """The longest time for which a gang stays a candidate. Afterwards the candidates are chosen anew."""
@@ -106,15 +112,18 @@ _MAX_AHEAD_SECONDS = 60.0
 """The most by which the time in an annotation ASKED may be ahead of this process's clock. With more it is ignored."""
 
 _UNREAD = GroupKey("", "")
-"""The key in ``Asking._remembered`` that says that the annotations ASKED of earlier terms are still to be read."""
+"""A key in ``Asking._remembered`` that is no gang: the annotations ASKED of earlier terms are still to be read.
+
+With it, ``_remembered`` is not empty, so the core calls the feature.
+"""
 
 _HELD = frozenset({Stage.FORMING, Stage.WAITING})
 
 
 class Asking(Feature):
-    """Chooses which gangs request nodes, requests them, and keeps the new nodes for these gangs.
+    """The feature that chooses which gangs request nodes, requests them, and keeps the new nodes for these gangs.
 
-    The context's ``clock`` gives loop seconds, ``wall`` seconds since 1970.
+    The core calls its methods. The context's ``clock`` gives loop seconds, ``wall`` seconds since 1970.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -134,7 +143,7 @@ class Asking(Feature):
         self._unplaced: dict[GroupKey, UnplacedGang] = {}
 
         self._candidates: dict[GroupKey, Candidate] = {}
-        """The gangs that request nodes once the NodePools were read, and the planner has rejected them, once more."""
+        """The gangs that request nodes next, once NodePools were read and the planner has rejected them again."""
 
         self._undeleted_asks: dict[tuple[GroupKey, float], Ask] = {}
         """Requests whose ProvisioningRequest could not be deleted yet, by gang and ``Ask.at``."""
@@ -184,7 +193,10 @@ class Asking(Feature):
     # --- terms -------------------------------------------------------------------------------------------------
 
     def recover(self, records: Sequence[Reservation]) -> None:
-        """Have the requests of earlier terms restored when the feature is called next. ``records`` are not used."""
+        """Note that the requests of earlier terms are to be restored when the feature is called next.
+
+        Called in a new term. They are restored from the annotations of the members, so ``records`` are not used.
+        """
         self._remembered[_UNREAD] = None
 
     def end_term(self) -> None:
@@ -213,8 +225,9 @@ class Asking(Feature):
     def _restore_ask(self, pod: Pod) -> None:
         """Restore the request for nodes that a member's annotation ASKED records.
 
-        Only an annotation with its effect counts: Serried's gate is gone, or the pod names our ProvisioningRequest. Of
-        several members the latest annotation counts.
+        The annotation is ignored unless the rest of the patch that wrote it is there, too: Serried's gate is gone, or
+        the pod names the ProvisioningRequest of this time. If members have different annotations, the earliest time
+        counts.
         """
         key, asked = self._store.members.group_of(pod.uid), read_asked(pod.asked)
         group = self._store.groups.get(key) if key is not None else None
@@ -232,11 +245,15 @@ class Asking(Feature):
     # --- gangs that lack room ----------------------------------------------------------------------------------
 
     def post_filter(self, refused: Refused, refusal: Verdict) -> Decision | Verdict:
-        """Remember that the planner found no free resources for a gang, so that nodes may be requested for it.
+        """Remember a gang that the planner rejected for lack of free resources, so that nodes may be requested for it.
 
-        Return ``refusal``, completed by what is or will be requested. The gang is not considered, and any earlier note
-        of it is deleted, if new nodes would not solve it: the reason is another one, it may use a wider topology level
-        later, kube-scheduler has rejected a member, or members use the ProvisioningRequest of somebody else.
+        ``refused`` has the gang and its members, ``refusal`` the planner's verdict. Return the verdict to report: that
+        nodes are requested (`Reason.ASKING_FOR_NODES`) or were not added in time (`Reason.NO_NODES_CAME`); or
+        ``refusal`` with the reason why no nodes are requested yet.
+
+        If new nodes would not help, the gang is forgotten instead, and ``refusal`` is returned. That is so if it does
+        not lack resources, if it may use a wider topology level later, if kube-scheduler has rejected a member, or if a
+        member uses a ProvisioningRequest that Serried has not created. Without an autoscaler nothing is remembered.
         """
         key, request = refused.group.key, refused.request
         if not self._seen:
@@ -277,9 +294,10 @@ class Asking(Feature):
     def keep_gated(self, gang: GroupState, group: PodGroup, members: GroupMembers, shortage: Verdict) -> Verdict | None:
         """Decide about a gang with members whose resources no existing node has, such as the first GPU of a cluster.
 
-        Such a gang is not planned. If its quorum exists, it is remembered like any other gang for which nodes may be
-        requested; else no node is requested. Return the verdict to report, with which the gates stay; None without an
-        autoscaler.
+        The verdict ``shortage`` says so. Such a gang is not planned, and keeps Serried's scheduling gates. If enough
+        members for its quorum exist, it is remembered all the same, so that nodes may be requested for it. Return the
+        verdict to report: ``shortage`` or the state of the request. Without an autoscaler return None: the core then
+        removes the gates.
         """
         key = group.key
         if not self._seen:
@@ -301,7 +319,10 @@ class Asking(Feature):
     def revisit(
         self, gang: GroupState, group: PodGroup, waiting: Waiting, said: Verdict | None
     ) -> Decision | Verdict | None:
-        """Complete the verdict ``said`` of a gang that still waits by what is or will be requested. None stays None."""
+        """Return the verdict of a gang that still waits: ``said``, completed by the state of its request for nodes.
+
+        ``said`` is the last verdict; if it is None, so is the result. This feature never returns a Decision.
+        """
         return None if said is None else self._describe_ask(group.key, said)
 
     def describe(
@@ -343,7 +364,7 @@ class Asking(Feature):
         self._forget_idle(group)
 
     def _forget_idle(self, group: GroupKey) -> None:
-        """Remove a gang from ``_remembered`` if no field holds anything about it."""
+        """Remove a gang from ``_remembered``, the gangs that this feature knows, if no other field holds it."""
         if (
             group not in self.asks
             and group not in self._unplaced
@@ -368,9 +389,10 @@ class Asking(Feature):
         self._blocked.clear()
 
     def _update_ask(self, group: GroupKey, ask: Ask, unplaced: UnplacedGang) -> None:
-        """Update a request after the planner has rejected its gang again: place in the queue, shapes, members that fit.
+        """Update a request with what is known since the planner has rejected its gang again (``unplaced``).
 
-        End the request if the gang has another topology key now, or may not use the domain any more.
+        That is its place in the queue, the demands of the members, and the number of members that fit without new
+        nodes. End the request if the gang has another topology key now, or may not use the domain any more.
         """
         key = unplaced.request.topology_key or ""
         fits = not key or list_allowed_domains(frozenset((ask.target.domain,)), key, unplaced.request)
@@ -398,7 +420,10 @@ class Asking(Feature):
         return Verdict(reason, ask.target.have, len(unplaced.needed), str(ask.target), detail=detail)
 
     def _describe_wait(self) -> str:
-        """Return a phrase that names the gangs for which nodes are requested now; "" if some NodePool serves none."""
+        """Return a phrase that names the gangs because of which another gang cannot request nodes now; "" if it can.
+
+        It cannot while each NodePool serves a request of one of these gangs.
+        """
         if not self._all_pools_taken():
             return ""
         asking = list(self._list_asking())
@@ -407,7 +432,7 @@ class Asking(Feature):
     # --- nodes that came ---------------------------------------------------------------------------------------
 
     def filter(self, waiting: Waiting, request: PlanRequest, plan: Plan) -> Plan | Verdict:
-        """Check a plan that was found. Return it if it uses no new node that is kept for a gang ahead in the queue.
+        """Check the plan of a gang. Return it if it uses no new node that is kept for a gang ahead in the queue.
 
         Else return a plan without these nodes, or the verdict `Reason.BEHIND_HEAD` if there is none. Raises Unfinished
         while that plan is being computed.
@@ -434,17 +459,23 @@ class Asking(Feature):
         return next((group for group, ask in before if any(_is_new_node(node, ask) for node in nodes)), None)
 
     def list_closed_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return the new nodes that are kept for gangs ahead of ``waiting`` in the queue."""
+        """Return the new nodes that a gang's plan must not use, as they are kept for gangs ahead of it in the queue.
+
+        ``waiting`` has the gang's place in the queue; ``request`` is not used.
+        """
         return frozenset[str]().union(*(self._list_new_nodes(ask) for _, ask in self._list_asks_ahead(waiting)))
 
     def list_kept_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return the nodes of `list_closed_nodes`: members that join a gang after its plan must not use them either."""
+        """Return the new nodes that members which join a gang after its plan must not use.
+
+        They are the nodes of `list_closed_nodes`: those kept for gangs ahead of ``waiting`` in the queue.
+        """
         return self.list_closed_nodes(waiting, request)
 
     def list_protected_nodes(self) -> Iterable[frozenset[str]]:
-        """Yield for each request for nodes the names of the new nodes that are kept for its gang.
+        """Yield for each request the new nodes that are kept for its gang, so that no autoscaler removes them.
 
-        They are not kept from pods of no gang: an autoscaler adds nodes for these pods as well.
+        Pods of no gang may use them, however: an autoscaler adds nodes for these pods as well.
         """
         yield from (kept for ask in self.asks.values() if (kept := self._list_new_nodes(ask)))
 
@@ -468,9 +499,10 @@ class Asking(Feature):
     # --- twice a second ----------------------------------------------------------------------------------------
 
     def list_requeues(self) -> Work[Iterable[GroupKey]]:
-        """Choose the gangs that request nodes next, and continue the requests there are. Return no gang.
+        """Do the periodic work: choose the gangs that request nodes next, and continue the requests that were made.
 
-        For each request: write members that joined later, read the autoscaler's messages, end its time.
+        For each request: patch members that have joined the gang since, read the autoscaler's messages, and let the
+        request time out after ``--ask-for``. Return no gang, as this feature requeues gangs itself.
         """
         now = self._context.clock()
         self._restore_asks()
@@ -528,7 +560,7 @@ class Asking(Feature):
             self._context.outbox.put(InBackground(partial(self._read_answer, group, ask)))
 
     def _time_out(self, group: GroupKey, ask: Ask) -> None:
-        """End the time of a request, so that the next gang may request nodes.
+        """Mark a request as timed out, so that the next gang may request nodes.
 
         Called when ``--ask-for`` has passed, or Cluster Autoscaler has rejected the ProvisioningRequest. If the gang
         requests nodes once more, the domain of this request is tried last.
@@ -544,9 +576,9 @@ class Asking(Feature):
         self._requeue(group)
 
     def _list_unwritten(self, ask: Ask, unplaced: UnplacedGang) -> list[Pod]:
-        """Return the needed members that the request has not been written into yet.
+        """Return the needed members that were not patched for the request yet.
 
-        These have Serried's gate still, or, with a ProvisioningRequest, no annotation that names it.
+        They still have Serried's gate, or, with a ProvisioningRequest, no annotation that names it.
         """
         found = (self._store.pods.get(each.uid) for each in unplaced.needed)
         current = [pod for pod in found if pod is not None and pod.pending]
@@ -571,9 +603,10 @@ class Asking(Feature):
         return bool(asking) and pools <= frozenset().union(*(target.pools for target in asking))
 
     def _choose_candidates(self, now: float) -> Work[None]:
-        """Make gangs candidates in the queue order, each with the domain and NodePools found for it.
+        """Choose candidates, the gangs that request nodes next, in the queue order. ``now`` is in loop seconds.
 
-        A gang is passed over if new nodes cannot help it, or if it shares a NodePool with a gang before it.
+        Each gets the domain and NodePools found for it. A gang is passed over if new nodes cannot help it, or if a gang
+        ahead of it uses one of its NodePools.
         """
         first: list[tuple[QueueKey, GroupKey]] = []
         rest = iter([group for group, unplaced in self._unplaced.items() if self._may_ask(group, unplaced, now)])
@@ -611,8 +644,9 @@ class Asking(Feature):
     ) -> Target | None:
         """Return the domain and NodePools for which a gang would request nodes; None if new nodes cannot help it.
 
-        Also set ``unplaced.why_not_asked``: why new nodes cannot help, or which gang in ``asking`` uses one of the
-        NodePools already. In the latter case the gang has to wait although a target is returned.
+        ``supply`` is what autoscalers can add, ``asking`` the targets of the gangs that come before this one. Also set
+        ``unplaced.why_not_asked``: why new nodes cannot help, or which gang in ``asking`` uses one of the NodePools. In
+        the latter case a target is returned, but the gang has to wait.
         """
         keys, tried = self._options.autoscaler_keys, self._tried.get(group, ())
         target = choose_target(unplaced.request, unplaced.needed, unplaced.refusal, supply, keys, tried)
@@ -640,7 +674,8 @@ class Asking(Feature):
     def _confirm_candidate(self, group: GroupKey, candidate: Candidate, now: float) -> None:
         """Request nodes for a candidate if the planner has rejected it again since the NodePools were read again.
 
-        It must still have a target, and no gang that requests nodes already may use the same NodePools.
+        No nodes are requested if new nodes cannot help it any more, or if another gang has requested nodes of the same
+        NodePools meanwhile. After 10 s it is no candidate any more. ``now`` is in loop seconds.
         """
         unplaced, state = self._unplaced.get(group), self._context.groups.states.get(group)
         gone = unplaced is None or state is None or state.cycle is not None
@@ -681,10 +716,11 @@ class Asking(Feature):
     # --- in the background -------------------------------------------------------------------------------------
 
     async def _write_ask(self, group: GroupKey, ask: Ask, members: Sequence[Pod]) -> None:
-        """Write a request into ``members``, then create its ProvisioningRequest if it has one.
+        """Patch ``members`` so that an autoscaler adds nodes for them; then create the ProvisioningRequest, if any.
 
-        Stop if the request has ended, the gang is placed or this instance no longer leads. The members come first, as
-        the next leader restores the request from them.
+        The patch removes the gate, or names the ProvisioningRequest (`write_members`). It comes first, as the next
+        leader restores the request from the members. Stop if the request has ended, the gang is placed or this instance
+        no longer leads. An error is set as ``ask.error``.
         """
         before = ask.error
         try:
@@ -730,7 +766,11 @@ class Asking(Feature):
         return self._context.term.leads() and self.asks.get(group) is ask and waits
 
     async def _read_answer(self, group: GroupKey, ask: Ask) -> None:
-        """Read the autoscaler's last message about the ProvisioningRequest or the visible members into ``ask``."""
+        """Read the autoscaler's last message about a request for nodes, and set it as ``ask.answer``.
+
+        It is a condition of the ProvisioningRequest, or else an Event about a member without Serried's gate. If the
+        message is a new one, the gang is requeued, so that its verdict shows it.
+        """
         try:
             said = await (
                 self._read_pod_events(group) if ask.request is None else self._read_request_conditions(group, ask)
@@ -774,7 +814,7 @@ def _is_visible(member: Pod) -> bool:
 
 
 def _is_new_node(node: Node, ask: Ask) -> bool:
-    """Return whether a node was added since the request, is in its domain, and has room for a member when empty.
+    """Return whether a node was added since the request, is in its domain, and could run a member if it were empty.
 
     For a request of an earlier term, the node's creation time decides whether it was added since.
     """

@@ -53,7 +53,10 @@ PROVISIONING_CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
 
 
 def make_consuming_patch(pod: Pod, at: float, target: Target, request: RequestRef) -> dict[str, Any]:
-    """Return the merge patch for a member with a ProvisioningRequest: annotations name the request, the gate stays."""
+    """Return the merge patch for a member with a ProvisioningRequest: annotations name the request, the gate stays.
+
+    The annotation ASKED has the time of the request (``at``, in seconds since 1970) and the domain of ``target``.
+    """
     annotations = {ASKED: write_asked(at, target), CONSUMES: request.name, PROVISIONING_CLASS: request.class_name}
     return {"metadata": {"uid": pod.uid, "annotations": annotations}}
 
@@ -88,11 +91,13 @@ async def write_members(
     request: RequestRef | None,
     may_continue: Callable[[], bool],
 ) -> str:
-    """Patch each member: with ``request`` as the one that it consumes, or, for None, without its gate.
+    """Patch each member so that an autoscaler adds nodes for it.
+
+    With ``request``, annotations of the member name this ProvisioningRequest. Without, Serried's gate is removed, and
+    the member's node selector gets the domain of ``target``. ``at`` is the time of the request, in seconds since 1970.
 
     Before each patch, ``may_continue`` is called; the member is skipped if it returns False. Members that were deleted
-    or changed meanwhile are skipped, too. Return the first error as a phrase, "" if there is none. ``at`` is the time
-    of the request for nodes, in seconds since 1970.
+    or changed meanwhile are skipped, too. Return the first error as a phrase, "" if there is none.
     """
 
     async def write_one(pod: Pod) -> str:

@@ -52,7 +52,7 @@ class Target:
 
 
 class _PoolCapacity(NamedTuple):
-    """A NodePool, and how much its limits still allow."""
+    """A NodePool, and the resources that its limits still allow it to add; resources without a limit are missing."""
 
     pool: NodePool
     remaining: Resources
@@ -207,7 +207,7 @@ class _Fit:
         self._lacking: dict[int, dict[str, int]] = {}
 
     def find(self, target: Target) -> Target | NoTarget:
-        """Return the target completed by the NodePools that can add its nodes, or why no NodePools can.
+        """Return ``target``, which has only a domain yet, with the NodePools that can add its nodes; or why none can.
 
         Each member needs a NodePool whose nodes accept it. The limits of these NodePools together must allow the
         resources of all members that do not fit on existing nodes.
