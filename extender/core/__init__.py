@@ -1,1 +1,5 @@
-"""The core: decides which gang is planned when, binds what is planned, and answers kube-scheduler."""
+"""The core: decides which gang is planned when, binds what is planned, and answers kube-scheduler.
+
+`extender.wiring` builds its objects and runs its loops. kube-scheduler's calls enter by `service.ExtenderService`,
+changes of the cluster by `scheduling.group_scheduler.GroupScheduler`. Features take part by `feature.Feature`.
+"""

@@ -114,7 +114,7 @@ _ONCE_A_ROUND = frozenset({Milestone.STEERED, Milestone.AT_BIND, Milestone.COMMI
 """The milestones that are noted at most once per try to bind the quorum (see `_ROUND_BEGINS`)."""
 
 _ROUND_BEGINS = frozenset({Milestone.PLANNED, Milestone.BROKEN, Milestone.SEEN})
-"""The milestones with which a round begins: a new try to bind a group's quorum."""
+"""The milestones with which a new try to bind a group's quorum begins: its plan, or the loss of its last quorum."""
 
 _TIMED_FROM = frozenset({Milestone.SEEN, Milestone.BROKEN})
 """The milestones from the last of which the time is measured until the quorum is bound."""

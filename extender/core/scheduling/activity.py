@@ -1,7 +1,9 @@
 """Observes when kube-scheduler works, so that a gang's deadline runs only while kube-scheduler could work on the gang.
 
 Two things prove that kube-scheduler works: it calls filter, or the watch shows that a pod of one of its profiles was
-bound or rejected.
+bound or rejected. Both are reported to the one `SchedulerActivity` (`note_call`, `note_pod`). Twice a second
+`CycleUpdates` has it count the idle time of each binding cycle (`count_idle`), and asks which members kube-scheduler
+has rejected (`find_rejected`).
 """
 
 from collections.abc import Callable, Iterable, Set
@@ -85,7 +87,7 @@ class SchedulerActivity:
         return cycle.reservation.misses_quorum((cycle.reservation.slots.keys() | cycle.bound) - refused)
 
     def has_assumed(self, cycle: BindingCycle) -> bool:
-        """Return whether kube-scheduler has assumed any member of a cycle that has a slot and is not at bind yet.
+        """Return whether kube-scheduler has assumed any member of a cycle for which it has not called bind yet.
 
         It has if filter has answered the member's node less than LONGEST_PREBIND_SECONDS ago, and the member was not
         rejected since.

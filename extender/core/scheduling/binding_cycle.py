@@ -36,7 +36,8 @@ class CycleStage(StrEnum):
     """The progress of a binding cycle, as drawn at the top of this module.
 
     The record of a plan with victims is written (RECORDING), victims are evicted (PREEMPTING), bind calls of the quorum
-    are awaited (GATHERING), the record is written as Committed (COMMITTING), and members are bound (BINDING).
+    are awaited (GATHERING), the record is written as Committed (COMMITTING), and members are bound (BINDING). The cycle
+    is ENDED when all are bound, and also when it was given up or left to the next leader.
     """
 
     RECORDING = "Recording"
@@ -134,7 +135,7 @@ class BindingCycle:
     """
 
     refill_tried: tuple[object, ...] = ()
-    """The state of cluster and gang when slots for the members in ``late`` were last planned; () if they never were.
+    """The state of cluster and gang when slots were last planned for members without one; () if they never were.
 
     While the state is the same, no such plan is made again.
     """
@@ -332,8 +333,8 @@ class BindingCycle:
     def may_move(self, uid: str) -> bool:
         """Return whether the slot of a member may move to another node.
 
-        It may not once the member is committed, bound, at bind, or its Binding is being sent. False for a member
-        without a slot.
+        It may not once the member is committed or bound, its bind call is open, or its Binding is being sent. False
+        for a member without a slot.
         """
         slots, committed = self.reservation.slots, self.reservation.committed
         return uid in slots and uid not in committed and self.member(uid).before_bind
@@ -343,7 +344,7 @@ class BindingCycle:
     def mark_unschedulable(self, uid: str) -> None:
         """Note that kube-scheduler has rejected a member, so that it retries the member only after a write to the pod.
 
-        Ignored for a member at bind or beyond: the rejection is older than its bind call.
+        Ignored for a member that is bound or has a bind call: the rejection is older than that call.
         """
         member = self.member(uid)
         if member.before_bind and member.stage is not MemberStage.UNSCHEDULABLE:

@@ -13,10 +13,10 @@ from serried.api.group import FirstQuorum, PodGroup
 from serried.api.names import REPLICA
 
 _KEPT_SECONDS = 86_400.0
-"""The seconds for which a place is kept after the gang has lost its quorum: a day."""
+"""The seconds for which a gang's place in the queue is kept after it has lost its quorum: a day."""
 
 _MAX_PLACES = 10_000
-"""The largest number of places that are kept. Beyond it, the oldest one is dropped."""
+"""The largest number of gangs without a quorum whose place in the queue is kept. Beyond it, the oldest is dropped."""
 
 _Gang = tuple[str, str, str]
 """The identity of a gang that stays the same if its PodGroup is created again.
@@ -39,7 +39,7 @@ class _Place:
 
 
 class FirstQuorums(dict[_Gang, _Place]):
-    """The places of gangs that have lost their quorum before they ran. One per process.
+    """The places in the queue of gangs that have lost their quorum before they ran. One instance per process.
 
     It is cleared at the end of the term. All times are loop seconds; ``begun`` is the start of the loop clock in
     seconds since 1970.
@@ -60,13 +60,13 @@ class FirstQuorums(dict[_Gang, _Place]):
             del self[next(iter(self))]
 
     def drop(self, group: PodGroup) -> None:
-        """Drop the place of a gang, because one of its members has run."""
+        """Forget the place of a gang in the queue, because one of its members has run."""
         self.pop(_identify(group), None)
 
     def find(self, group: PodGroup, now: float, begun: float) -> float | None:
-        """Return the loop time of the first quorum of a gang that has a quorum again; None if no place is kept.
+        """Return the loop time of the first quorum of a gang that has a quorum again, which is its place in the queue.
 
-        A place is not kept for longer than a day.
+        None if no place is kept for it, as it has run, never had a quorum, or lost it more than a day ago.
         """
         place, written = self.get(_identify(group)), group.first_quorum
         if place is not None:
@@ -76,7 +76,10 @@ class FirstQuorums(dict[_Gang, _Place]):
         return written.since - begun
 
     def describe(self, group: PodGroup, begun: float) -> FirstQuorum | None:
-        """Return the place of a gang without a quorum, to be written into its condition; None if it has none."""
+        """Return the place in the queue of a gang without a quorum, for its condition; None if it has no place.
+
+        That is since when it had its first quorum, and when it has lost the last one.
+        """
         place = self.get(_identify(group))
         return None if place is None else FirstQuorum(int(place.since + begun), int(place.lost + begun))
 

@@ -243,7 +243,7 @@ class Offers:
         return self._list_domain(cycle, pod) or taken | {cycle.reservation.slots[pod.uid].node}
 
     def _list_nodes_of_mates(self, cycle: BindingCycle, pod: Pod) -> set[str]:
-        """Return the nodes of all other members that filter has answered or that are at bind or beyond."""
+        """Return the nodes of all other members for which filter has answered a node, or which have reached bind."""
         slots = cycle.reservation.slots.items()
         return {slot.node for uid, slot in slots if uid != pod.uid and cycle.member(uid).reached}
 

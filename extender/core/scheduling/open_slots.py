@@ -12,10 +12,9 @@ named by the UID of the member that has it now. Each binding cycle owns one `Ope
 
 A wave is a part of the gang's members that has to be placed before the next part. Only gangs whose members have rules
 about each other, such as affinity, have waves (`serried.plan.coupled`). The slots of later waves are closed, because a
-member that is placed too early could leave earlier members no feasible node.
-Successive waves of one class are merged: a member then takes any open slot of the merged wave whose node kube-scheduler
-offers. If members share a PersistentVolumeClaim that has no volume yet, one of them is a wave of its own, before the
-others.
+member that is placed too early could leave earlier members no feasible node. Successive waves of one class are merged:
+a member then takes any open slot of the merged wave whose node kube-scheduler offers. If members share a
+PersistentVolumeClaim that has no volume yet, one of them is a wave of its own, before the others.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

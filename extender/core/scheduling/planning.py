@@ -1,6 +1,7 @@
 """Requests plans: for the group scheduler, which can wait for a plan, and for binding cycles, which cannot.
 
-`Planning` turns requests into planning tasks. `KeptSlotPlanner` first gives replacements of deleted members their
+`Planning` turns requests into planning tasks: by `plan` for waiting gangs, by `plan_at_once` for those with a cycle.
+`Queue` and `Reassignments` enter by `KeptSlotPlanner.plan`, which first gives replacements of deleted members their
 vacancies (the slots kept for them), and plans only the other members.
 """
 

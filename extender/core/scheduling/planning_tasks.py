@@ -127,9 +127,9 @@ class PlanningTask:
     """
 
     freed_count: tuple[int, int] = (0, 0)
-    """The value of `Snapshots.count_freed` at the fork.
+    """The counters of how often resources were freed (`Snapshots.count_freed`) at the fork.
 
-    If it differs later, resources were freed that the answer does not know of.
+    If they differ later, resources were freed that the answer does not know of.
     """
 
     @property
@@ -429,7 +429,10 @@ class PlanningTasks:
     """The seconds of work after which a group's next search is given up, if its last search was given up."""
 
     _backoffs: dict[GroupKey, PlanBackoff] = field(default_factory=dict, init=False)
-    """By group, the backoff after its returned answers, until `drop_plans` or `drop_returned_plans` returns it."""
+    """By group, the backoff because of the work on plans returned to it.
+
+    `drop_plans` and `drop_returned_plans` return it, and remove it here.
+    """
 
     _count: int = field(default=0, init=False)
     """The number of tasks created so far."""
@@ -587,7 +590,7 @@ class PlanningTasks:
     def drop_returned_plans(self, request: PlanRequest) -> PlanBackoff:
         """Drop the plans for a request's group that were returned to it. Plans still being made are kept.
 
-        Return the backoff that results from them.
+        Return for how long the group has to back off because of the work on the dropped plans.
         """
         group = self._context.store.members.group_of(request.members[0].uid) or GroupKey("", "")
         if group in self._tasks:
@@ -607,7 +610,10 @@ class PlanningTasks:
     # --- groups ------------------------------------------------------------------------------------------------
 
     def drop_plans(self, group: GroupKey) -> PlanBackoff:
-        """Drop all plans of a group, also unfinished ones. Return the backoff that results from those it has used."""
+        """Drop all plans of a group, also unfinished ones.
+
+        Return for how long the group has to back off because of the work on plans that were returned to it.
+        """
         self._drop(group, TaskKind.PLAN)
         return self._backoffs.pop(group, PlanBackoff(0.0, stale=False))
 

@@ -182,7 +182,7 @@ class Queue:
         put(group, request, refusal)
 
     def plan_again(self, request: PlanRequest) -> Plan | Verdict:
-        """Plan a gang for a feature that has closed more nodes in its request. Return the plan or the verdict.
+        """Plan a gang once more for a feature that has forbidden more nodes in its request. Return plan or verdict.
 
         Unlike `plan` it asks no feature, and does not change the queue. Raise Unfinished while the plan is
         being made.

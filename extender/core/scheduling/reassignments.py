@@ -64,9 +64,10 @@ class Reassignments:
                 yield uid
 
     def plan_late_members(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
-        """Plan slots for late members and for replacements of deleted members in the cycle's domain.
+        """Plan slots in the cycle's domain for late members, i.e. members without a slot, and add them to the cycle.
 
-        Nothing is done if neither they nor the free resources have changed since the last call.
+        Replacements of deleted members are among them. Nothing is done if neither they nor the free resources have
+        changed since the last call.
         """
         repair = self._find_repair(gang, cycle, group)
         freed = self._store.occupancy.freed, self._store.nominations.withdrawn, repair.fitting
@@ -93,10 +94,10 @@ class Reassignments:
             self._outbox.put(Nominate(cycle, tuple(answer.nodes)))
 
     def fill_freed_slots(self, cycle: BindingCycle, group: PodGroup) -> None:
-        """Give the slots of members that were deleted while victims end to their replacements.
+        """Give the slots of members that were deleted, while victims of the gang were ending, to their replacements.
 
         The planner cannot be used, because the victims still use the resources. So a replacement that does not
-        fit in such a slot gets none.
+        fit in such a slot gets none for now.
         """
         filled: list[str] = []
         for slot, pod in _match(cycle.freed_slots, self._list_late(cycle, group), self._store.members.leaf_of):
@@ -189,10 +190,10 @@ class Reassignments:
         return True
 
     def displace_mate(self, cycle: BindingCycle, pod: Pod) -> None:
-        """Drop a member that is not committed, so that the committed member ``pod`` fits on its node.
+        """Drop a member that is not committed, and move the slot of the committed member ``pod`` to its node.
 
-        Nothing is done if no such member is large enough. Without this, the commit would wait for the resources
-        of the uncommitted member, and that member for the commit.
+        Nothing is done if no such member requests as much as ``pod``. Without this, the commit would wait for the
+        resources of the uncommitted member, and that member for the commit.
         """
         mate = next((uid for uid in self._iterate_surplus(cycle) if self._frees_enough_for(cycle, uid, pod)), None)
         if mate is not None:

@@ -106,9 +106,10 @@ class SlotAssigner:
     def _may_exchange(self, cycle: BindingCycle, pod: Pod, mate: str) -> bool:
         """Return whether ``pod`` may exchange slots with ``mate`` (UID), an equal member of the same gang.
 
-        Filter must not have answered for the mate, and neither may have to wait for a later wave, i.e. part of
-        the gang. The mate must not be nominated, unless victims of the gang still run, or the members of its wave
-        may be placed in any order. A slot that was kept for the replacement of a deleted member is never exchanged.
+        Filter must not have answered for the mate, and both must be allowed to be placed now, not only after other
+        members. The mate must not be nominated, unless victims of the gang still run, or the members that may be
+        placed now are equal and may be placed in any order. A slot that was kept for the replacement of a deleted
+        member is never exchanged.
         """
         slots, open_slots, other = cycle.reservation.slots, cycle.open_slots, self._store.pods.get(mate)
         if mate == pod.uid or mate not in slots or slots[mate].part != slots[pod.uid].part or not cycle.may_move(mate):
@@ -159,8 +160,9 @@ class SlotAssigner:
     def _take_unplanned_node(self, cycle: BindingCycle, pod: Pod, names: Sequence[str], *, refused: bool) -> str | None:
         """Move a member's slot to an offered node with free capacity, or exchange it with a member of another gang.
 
-        The exchange is for slots that fill the domain before kube-scheduler has tried their members. There is none if
-        kube-scheduler has ``refused`` the member on its planned node. Return the node; None if there is none.
+        The exchange helps if the slots of that gang fill the domain while kube-scheduler has not tried its members
+        yet. It is not done if kube-scheduler has ``refused`` the member on its planned node. Return the node to which
+        the slot was moved; None if there is none.
         """
         node = self.find_offered_node(cycle, pod, names)
         if node is not None:
@@ -200,7 +202,8 @@ class SlotAssigner:
     def _list_usable(self, cycle: BindingCycle, pod: Pod, names: Iterable[str]) -> list[str]:
         """Return the names of nodes that a pod may use in a cycle: a subset of ``names``, in their order.
 
-        They are in the cycle's domain, not closed to the cycle, and kube-scheduler has not refused the pod there.
+        They are in the cycle's domain, slots of the cycle may move there (`BindingCycle.closed`), and they were not
+        refused for such a pod. Free resources are not checked.
         """
         reservation, nodes, key = cycle.reservation, self._store.nodes, cycle.group.topology_key
         inside = (name for name in names if name in nodes and name not in cycle.closed)
@@ -213,7 +216,8 @@ class SlotAssigner:
     def find_offered_node(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> str | None:
         """Return an offered node (of ``names``) on which a member fits, as `permit.find_offered_node` does, or None.
 
-        Nodes that are closed to the cycle, or on which kube-scheduler has refused the member, are left out.
+        Nodes to which no slot of the cycle may move (`BindingCycle.closed`), and nodes that kube-scheduler or a kubelet
+        has refused for such a member, are left out.
         """
         out = self._groups.states[cycle.reservation.group].find_exclusions([pod], self._clock(), self._store)
         return find_offered_node(cycle.reservation, pod, names, self._store, cycle.closed | out.nodes)

@@ -27,7 +27,10 @@ from serried.plan.request import PlanRequest
 
 
 def count_share(share_percent: int, count: int) -> int:
-    """Return how many of ``count`` nodes or domains one namespace may have: its share, rounded down, at least 1."""
+    """Return how many of ``count`` nodes or domains may be kept at a time for the gangs of one namespace.
+
+    That is ``share_percent`` percent of them, rounded down, but at least 1.
+    """
     return max(1, count * share_percent // 100)
 
 
@@ -170,9 +173,9 @@ Further groups of the namespace all share one more, by which any freed node may 
 """
 
 _MAX_WOKEN_OF_NAMESPACE = 4
-"""The number of groups planned again at a time, of those for which a namespace with too many hints has a shared one.
+"""The number of a namespace's groups that are planned again at a time if it is unknown which freed nodes help them.
 
-For these groups it is unknown which nodes help, so most of these plans are in vain.
+That is so for the groups of a namespace that has `_MAX_HINTS` hints already. Most of these plans find no nodes.
 """
 
 
@@ -334,9 +337,10 @@ class UnschedulableGroups:
         return woken
 
     def _choose_hint(self, group: GroupKey, hint: QueueingHint) -> QueueingHint:
-        """Return the hint with which a group waits: ``hint``, which describes the group, if possible.
+        """Return the hint with which a group waits, i.e. the properties that decide which freed nodes could help it.
 
-        If the group's namespace has too many hints already, return the one that its further groups share.
+        That is ``hint``, which describes the group. But if the group's namespace has too many hints already, return
+        the one that all its further groups share.
         """
         self.leave(group)
         if hint in self._by_hint or self._counts[group.namespace] < _MAX_HINTS:
@@ -385,9 +389,10 @@ class UnschedulableGroups:
         return set(islice(waiting.not_woken, _MAX_WOKEN_OF_NAMESPACE))
 
     def _list_helped(self, hint: QueueingHint, waiting: _GroupsOfHint, freed: Freed | None) -> set[GroupKey]:
-        """Return the groups with this hint that may fit in a domain with freed nodes; all of them for None.
+        """Return those of the groups ``waiting`` that may fit in a domain with freed nodes; all of them for None.
 
-        Before, add the members that now fit on the freed nodes to the numbers that may fit in the domains.
+        They share the ``hint``, which says what they need. Before, add how many more of their members now fit on the
+        freed nodes to the numbers that may fit in the domains.
         """
         if freed is None:
             return set(waiting.needs)
@@ -435,7 +440,7 @@ class UnschedulableGroups:
 
 
 def _has_more(hint: QueueingHint, free: Collection[Shape], node: Node, before: Resources, used: Resources) -> bool:
-    """Return whether more of the hint's members may fit on a node with the resources ``used`` than with ``before``.
+    """Return whether more members of groups with this hint may fit on a node with the usage ``used`` than ``before``.
 
     ``free`` are the shapes (requests and constraints) of which at least one member fits now.
     """
@@ -447,7 +452,7 @@ def _has_more(hint: QueueingHint, free: Collection[Shape], node: Node, before: R
 
 
 def _frees_any(hint: QueueingHint, freed: Freed | None) -> bool:
-    """Return whether the groups with this hint may use any of the freed nodes; True for None, which is any node."""
+    """Return whether the groups that share this hint may use any of the freed nodes; True for None (unknown nodes)."""
     return freed is None or any(name not in hint.closed for name in freed)
 
 
@@ -481,7 +486,7 @@ def _make_hint(request: PlanRequest, *, counted: bool) -> QueueingHint:
 
 
 def _find_domain(hint: QueueingHint, node: Node | None) -> str | None:
-    """Return the domain of a node by the hint's topology key.
+    """Return the domain of a node by the topology key of the groups that share this hint; "" without a key.
 
     None if the node does not exist or has no such label, or if the groups must be placed in other domains.
     """
