@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
-from extender.options import Method
+from extender.options import EvictionMethod
 from serried.api.budget import DisruptionBudget, decode_budget, selects_pod, uses_allowance
 from serried.api.names import DISRUPTION_TARGET, PREEMPTED, Key, Malformed, write_time
 from serried.api.pod import Pod
@@ -80,7 +80,7 @@ class Rehearsal:
     With ``method`` DELETION budgets do not count, so nothing is tried and nothing is refused.
     """
 
-    def __init__(self, client: ApiClient, store: Store, method: Method) -> None:
+    def __init__(self, client: ApiClient, store: Store, method: EvictionMethod) -> None:
         self._client = client
         self._store = store
         self._method = method
@@ -90,7 +90,7 @@ class Rehearsal:
 
     async def list_budgets(self) -> None:
         """List the PodDisruptionBudgets from the API server, because the watch may be late. An ApiError is logged."""
-        if self._method is Method.DELETION:
+        if self._method is EvictionMethod.DELETION:
             return
         try:
             budgets = [decode_budget(each) for each in await self._client.list_all(BUDGETS)]
@@ -113,7 +113,7 @@ class Rehearsal:
 
         True, too, if they could not be listed. Always False with method DELETION, because budgets do not count then.
         """
-        if self._method is Method.DELETION:
+        if self._method is EvictionMethod.DELETION:
             return False
         budgets = self._iterate_budgets(pod.namespace)
         return self._listed is None or any(selects_pod(budget, pod.namespace, pod.labels) for budget in budgets)
@@ -123,7 +123,7 @@ class Rehearsal:
 
         Victims that are gone meanwhile are left out. An error of the API server counts as a refusal.
         """
-        if self._method is Method.DELETION:
+        if self._method is EvictionMethod.DELETION:
             return {}
         guarded, alike = await self._group(victims)
         over_budget = await self._find_over_budget(guarded)

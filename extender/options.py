@@ -33,7 +33,7 @@ class BackfillMode(StrEnum):
     OFF = "off"
 
 
-class PlainRule(StrEnum):
+class PlainPodRule(StrEnum):
     """The rule for pods of no gang on nodes whose free resources are kept for the head of the queue."""
 
     PASS = "pass"  # noqa: S105 - no password
@@ -43,10 +43,10 @@ class PlainRule(StrEnum):
     """Pods of no gang must not use these nodes, like the gangs behind the head."""
 
 
-class Broken(StrEnum):
+class BrokenAction(StrEnum):
     """The action on a broken gang.
 
-    A gang is broken if it has run, and has had fewer than minCount members for longer than `Rules.grace`.
+    A gang is broken if it has run, and has had fewer than minCount members for longer than `RepairRules.grace`.
     """
 
     REPORT = "report"
@@ -56,7 +56,7 @@ class Broken(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RepairRules:
     """The rules for running gangs that have lost members. Times are in seconds."""
 
     seconds: float = 120.0
@@ -65,13 +65,13 @@ class Rules:
     grace: float = 300.0
     """The time for which a gang that has run may have fewer than minCount members, before ``broken`` applies."""
 
-    broken: Broken = Broken.REPORT
+    broken: BrokenAction = BrokenAction.REPORT
 
 
-USUAL = Rules()
+DEFAULT_REPAIR_RULES = RepairRules()
 
 
-class Disrupted(StrEnum):
+class DisruptionTrigger(StrEnum):
     """The disruptions of one member after which Serried evicts the other members of its gang.
 
     It applies to gangs whose PodGroup has the disruption mode ``all``.
@@ -98,7 +98,7 @@ class PreemptionMode(StrEnum):
     ON = "on"
 
 
-class Method(StrEnum):
+class EvictionMethod(StrEnum):
     """The API request that ends a victim."""
 
     EVICTION = "eviction"
@@ -147,18 +147,18 @@ class Options:
     In percent. It limits what is kept for waiting gangs, not what running gangs use.
     """
 
-    plain: PlainRule = PlainRule.PASS
+    plain: PlainPodRule = PlainPodRule.PASS
 
     ageing_seconds: float = math.inf
     """The waiting time after which a gang's priority in the queue rises by 1, again and again; infinity for never."""
 
-    rules: Rules = USUAL
+    rules: RepairRules = DEFAULT_REPAIR_RULES
 
-    disrupted: Disrupted = Disrupted.PREEMPTED
+    disrupted: DisruptionTrigger = DisruptionTrigger.PREEMPTED
 
     preemption: PreemptionMode = PreemptionMode.ON
 
-    preempt_by: Method = Method.EVICTION
+    preempt_by: EvictionMethod = EvictionMethod.EVICTION
 
     preemption_timeout_seconds: float = PREEMPTION_TIMEOUT_SECONDS
     """The time that victims may take to end in addition to the longest of their grace periods.

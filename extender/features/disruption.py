@@ -2,8 +2,8 @@
 
 A component that disrupts a pod, for instance kube-scheduler or the API server on an eviction, writes the condition
 DisruptionTarget first, and deletes the pod right after it. Serried watches that condition, whichever component wrote
-it, and whether or not kube-scheduler called preempt before (decision 25). A setting (`Disrupted`) says for which
-disruptions the others are ended. The core calls `Disruption.observe` whenever it considers a gang.
+it, and whether or not kube-scheduler called preempt before (decision 25). A setting (`DisruptionTrigger`) says for
+which disruptions the others are ended. The core calls `Disruption.observe` whenever it considers a gang.
 
 `HandledMembers` remembers which members were handled, until they are gone. A new term starts without this memory.
 """
@@ -20,7 +20,7 @@ from extender.core.scheduling.effects import Context, InBackground
 from extender.core.scheduling.group import GroupState
 from extender.core.timeline import Milestone
 from extender.evictions import Rehearsal, evict, set_disruption_target
-from extender.options import Disrupted, Method
+from extender.options import DisruptionTrigger, EvictionMethod
 from serried.api.group import PodGroup
 from serried.api.names import PREEMPTED, GroupKey
 from serried.api.pod import DISRUPTION_PREFIX, Pod
@@ -91,9 +91,9 @@ class Disruption(Feature):
         """End the other members of a gang, in the background, if a member was disrupted since the last call.
 
         In a tree these are only the members of the PodGroups that are disrupted together. Each disruption is handled
-        once. Does nothing if the setting says so (`Disrupted.KEEP`) or the PodGroup is gone.
+        once. Does nothing if the setting says so (`DisruptionTrigger.KEEP`) or the PodGroup is gone.
         """
-        if self._rule is Disrupted.KEEP or group is None:
+        if self._rule is DisruptionTrigger.KEEP or group is None:
             return
         disrupted = self._list_disrupted(key)
         if not disrupted and gang.memory.find(HandledMembers) is None:
@@ -121,7 +121,7 @@ class Disruption(Feature):
             return False  # a victim that is no longer evicted
         if pod.disruption == PREEMPTED:
             return self._is_preempted(pod)
-        return self._rule is Disrupted.ANY and bool(pod.disruption)
+        return self._rule is DisruptionTrigger.ANY and bool(pod.disruption)
 
     def _is_preempted(self, pod: Pod) -> bool:
         """Return whether a pod with the condition DisruptionTarget, reason PreemptionByScheduler, is really ending.
@@ -162,7 +162,7 @@ class Disruption(Feature):
         True if ``pod``, the disrupted member, was preempted by kube-scheduler, or by Serried by deletion: both may
         violate budgets. False if Serried has preempted it by eviction, or if another component has disrupted it.
         """
-        own_victim = pod.is_marked_victim and self._method is Method.EVICTION
+        own_victim = pod.is_marked_victim and self._method is EvictionMethod.EVICTION
         return pod.disruption == PREEMPTED and not own_victim
 
     def _forget_gone(self, key: GroupKey, memory: HandledMembers) -> None:
@@ -267,7 +267,7 @@ class _Endings:
 
         If not, log why, for the gang ``key``.
         """
-        rehearsal = Rehearsal(self._client, self._store, Method.EVICTION)
+        rehearsal = Rehearsal(self._client, self._store, EvictionMethod.EVICTION)
         await rehearsal.list_budgets()
         refused = await rehearsal.find_refused([Victim(pod.uid, pod.namespace, pod.name) for pod in pods])
         if refused:

@@ -39,7 +39,7 @@ from extender.core.parts import Parts
 from extender.core.protocol import MAX_COMPLETE_LIST, Candidate
 from extender.core.scheduling.binding_cycle import BindingCycle
 from extender.core.scheduling.effects import Activate, Context, Requeue
-from extender.options import Disrupted, PlainRule
+from extender.options import DisruptionTrigger, PlainPodRule
 from serried.api.names import GroupKey
 from serried.api.pod import Pod
 from serried.cluster.priorities import DisruptionGroup
@@ -106,7 +106,7 @@ class KeptOffPods:
         self._priorities = context.store.priorities
         self._outbox = context.outbox
         self._clock = context.clock
-        self._waits = context.options.plain is PlainRule.WAIT
+        self._waits = context.options.plain is PlainPodRule.WAIT
 
         self._cycles: dict[GroupKey, BindingCycle] = {}
         """The cycles with victims whose members are tried in a fixed order, and so are not nominated."""
@@ -573,7 +573,7 @@ class Candidates:
             costs[disruption_group] = self._find_cost(disruption_group)
         going = [costs[disruption_group] for disruption_group in disruption_groups]
         others = sum(len(each.uids) - len(each.uids.intersection(candidate.victims)) for each in going)
-        if others and self._rule is Disrupted.KEEP:
+        if others and self._rule is DisruptionTrigger.KEEP:
             return None
         victims = [pod for uid in candidate.victims if (pod := self._pods.get(uid)) is not None]
         known = [self._find_priority(pod) for pod in victims]

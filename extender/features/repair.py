@@ -32,7 +32,7 @@ from extender.core.scheduling.planning import KeptSlots
 from extender.core.scheduling.unschedulable import count_share
 from extender.core.timeline import Milestone
 from extender.evictions import evict
-from extender.options import ALL_PERCENT, Broken
+from extender.options import ALL_PERCENT, BrokenAction
 from serried.api.group import Leaf, PodGroup, Tree, list_leaves
 from serried.api.job import Job
 from serried.api.kinds import PARENTS
@@ -479,7 +479,7 @@ class Repairs(Feature):
         verdict = Verdict(Reason.BROKEN, have=self._store.members.classify(key).placed, need=need)
         self._timelines.note(key, Milestone.BROKEN)
         self._status.report_broken(key, replace(verdict, detail=f"broken for {self._clock() - since:.0f} s"))
-        if self._rules.broken is Broken.EVICT:
+        if self._rules.broken is BrokenAction.EVICT:
             memory.evicting = True
             self._outbox.put(InBackground(partial(self._evict, key)))
 

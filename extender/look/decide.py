@@ -135,8 +135,8 @@ def compare(recorded: Decision | None, found: Decision) -> Match:
 def list_waiting(capture: Capture) -> list[GroupKey]:
     """Return the groups of the capture that waited or had a reservation, sorted."""
     reserved = {each.group for each in capture.reservations}
-    told = [(each.group, each.verdict) for each in capture.memories if each.verdict is not None]
-    waiting = {group for group, verdict in told if verdict.reason is not Reason.SCHEDULED}
+    known = [(each.group, each.verdict) for each in capture.memories if each.verdict is not None]
+    waiting = {group for group, verdict in known if verdict.reason is not Reason.SCHEDULED}
     return sorted(waiting | reserved)
 
 
@@ -348,7 +348,7 @@ class Hypothesis:
             return self._check_running(group, group_members)
         state = self._core.groups.states.get(group.key)
         domain = state.assigned_domain if state is not None else ""
-        # All levels are open at once: the question is whether it fits, not how long it waits for a preferred level.
+        # Wider levels count at once: the question is whether it fits, not how long it waits for a preferred level.
         request = build_request(group, group_members, frozenset(), self._store.nodes, math.inf, assigned_domain=domain)
         if isinstance(request, Verdict):
             return request
@@ -399,7 +399,7 @@ class Hypothesis:
         if group.preference.exclusive and plan.domain:
             self._occupied.append((group, plan.domain))
 
-    # --- who would have to go ----------------------------------------------------------------------------------
+    # --- victims ----------------------------------------------------------------------------------------------
 
     def _find_victims(
         self, gang: AskedGang, waiting: Waiting, request: PlanRequest, refusal: Verdict

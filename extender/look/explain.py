@@ -498,7 +498,7 @@ async def view_queue_place(core: Core, key: GroupKey) -> QueuePlaceView | None:
     if key not in queue:
         return None
     own, _ = find_queue_key(core, key)
-    earlier = [turn for turn in others if turn < own]
+    earlier = [other for other in others if other < own]
     nearest = [group for *_, group in sorted(nlargest(_MAX_BEFORE, earlier))]
     return QueuePlaceView(
         position=len(earlier) + 1,

@@ -336,7 +336,7 @@ class Questions:
         group. All four may be repeated.
         """
         self._check_free()
-        body = await _read_body(request)  # before taking the turn, so that a slow sender does not block other questions
+        body = await _read_body(request)  # before the lock, so that a slow sender does not block other questions
         self._check_free()
         async with self._lock:
             try:

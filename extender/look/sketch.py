@@ -58,11 +58,11 @@ class Places:
             return
         self._named = chosen
         values: dict[str, set[str]] = defaultdict(set)
-        for turn, node in enumerate(list(nodes.values())):
+        for index, node in enumerate(list(nodes.values())):
             for key, value in node.labels.items():
                 if key != HOSTNAME and (key in chosen or "topology" in key.partition("/")[0]):
                     values[key].add(value)
-            if turn % _SLICE_NODES == 0:
+            if index % _SLICE_NODES == 0:
                 yield
         self.levels = _choose(values, chosen, len(nodes))
 
@@ -250,11 +250,11 @@ class Sketch:
 
     def _find_named_keys(self) -> Generator[None, None, set[str]]:
         named: set[str] = set()
-        for turn, group in enumerate(list(self._core.store.groups.values())):
+        for index, group in enumerate(list(self._core.store.groups.values())):
             if group.topology_key is not None:
                 named.add(group.topology_key)
             named.update(level.key for level in group.preference.levels)
-            if turn % _SLICE_GROUPS == 0:
+            if index % _SLICE_GROUPS == 0:
                 yield
         return named
 
@@ -275,7 +275,7 @@ class Sketch:
         store, head = self._core.store, self._core.backfill.head
         kept = head.forecast.nodes if head is not None else frozenset[str]()
         vacant = {one.pod.node for one in store.vacancies if not one.refusal}
-        for turn, node in enumerate(list(store.nodes.values())):
+        for index, node in enumerate(list(store.nodes.values())):
             marks = (
                 CORDONED * node.unschedulable
                 + KEPT_FOR_HEAD * (node.name in kept)
@@ -283,7 +283,7 @@ class Sketch:
                 + ENDING * (node.name in ending)
             )
             self._refresh_node(node, planned.get(node.name), marks)
-            if turn % _SLICE_ROWS == 0:
+            if index % _SLICE_ROWS == 0:
                 yield
         self._nodes.delete_others(store.nodes)
         yield
@@ -302,23 +302,23 @@ class Sketch:
         keys = list(store.groups.keys() | dict.fromkeys(store.members.groups()).keys())
         self._whole["gangsLeftOff"] = max(0, len(keys) - _MAX_GANGS)
         shown = dict.fromkeys(keys[:_MAX_GANGS])
-        for turn, key in enumerate(shown):
+        for index, key in enumerate(shown):
             self._refresh_gang(key)
-            if turn % _SLICE_ROWS == 0:
+            if index % _SLICE_ROWS == 0:
                 yield
         self._gangs.delete_others(shown)
         yield
 
     def _refresh_queue(self) -> Iterator[None]:
         queue, states = self._core.queue, self._core.groups.states
-        turns: list[tuple[QueueKey, int]] = []
-        for turn, key in enumerate(list(queue.unschedulable)):
+        places: list[tuple[QueueKey, int]] = []
+        for index, key in enumerate(list(queue.unschedulable)):
             number = self._gangs.number_of(key)
             if number is not None:
-                turns.append((queue.sort_key(queue.describe(key, states.get(key))), number))
-            if turn % _SLICE_ROWS == 0:
+                places.append((queue.sort_key(queue.describe(key, states.get(key))), number))
+            if index % _SLICE_ROWS == 0:
                 yield
-        self._whole["order"] = [number for _, number in sorted(turns)]
+        self._whole["order"] = [number for _, number in sorted(places)]
         self._whole["head"] = _view_head(self._core, self._core.backfill.head)
         yield
 
@@ -430,13 +430,13 @@ def _measure_use(node: Node, used: Resources, planned: Resources | None) -> tupl
 def _view_head(core: Core, head: Head | None) -> Message | None:
     if head is None:
         return None
-    tell = core.backfill.format_time
+    format_time = core.backfill.format_time
     return {
         "group": str(head.group),
         "domain": head.forecast.domain,
         "nodes": len(head.forecast.nodes),
-        "forecast": "" if head.forecast.at is None else tell(head.forecast.at),
-        "until": tell(head.until),
+        "forecast": "" if head.forecast.at is None else format_time(head.forecast.at),
+        "until": format_time(head.until),
         "missed": head.has_missed,
         "passed": sorted(str(group) for group in head.passed),
     }

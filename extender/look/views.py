@@ -122,15 +122,15 @@ class QueueView(View):
 
 
 def _view_head(core: Core, head: Head) -> HeadView:
-    tell = core.backfill.format_time
+    format_time = core.backfill.format_time
     return HeadView(
         **name_group(core, head.group),
         domain=head.forecast.domain,
         nodes=sorted(head.forecast.nodes),
-        forecast="" if head.forecast.at is None else tell(head.forecast.at),
-        until=tell(head.until),
+        forecast="" if head.forecast.at is None else format_time(head.forecast.at),
+        until=format_time(head.until),
         missed=head.has_missed,
-        passed={str(group): tell(end) for group, end in head.passed.items()},
+        passed={str(group): format_time(end) for group, end in head.passed.items()},
         owners={str(group): core.store.membership.name_owner(group) for group in head.passed},
     )
 
@@ -549,7 +549,7 @@ class GroupPages:
             raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
         tried = await self._inquiries.dry_run(key) if asked else None
         found = await _inquire(self._inquiries, key, diagnosis)
-        turn, forecast = await view_queue_place(core, key), await view_forecast(core, key)
+        place, forecast = await view_queue_place(core, key), await view_forecast(core, key)
         state = core.groups.states.get(key)
         detail = GroupDetail(
             **_view_group(core, self._level, key).model_dump(),
@@ -557,7 +557,7 @@ class GroupPages:
             dryRun=tried,
             timeline=view_timeline(core, key),
             plan=view_reservation(core, key),
-            queue=turn,
+            queue=place,
             forecast=forecast,
             diagnosis=found,
             unread=list_unread(core.store, key),
@@ -584,8 +584,8 @@ class GroupPages:
         `limit` is the largest number of gangs that are returned; `leftOff` is the number of further ones.
         """
         core, queue = self._core, self._core.queue
-        turns = [find_queue_key(core, group) async for group in one_by_one(queue.unschedulable) if group in queue]
-        waiting = [each for _, each in sorted(turns)]
+        keys = [find_queue_key(core, group) async for group in one_by_one(queue.unschedulable) if group in queue]
+        waiting = [each for _, each in sorted(keys)]
         shown = waiting[: max(0, limit)]
         head = None if core.backfill.head is None else _view_head(core, core.backfill.head)
         view = QueueView(head=head, waiting=[], leftOff=len(waiting) - len(shown))

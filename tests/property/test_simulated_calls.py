@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from extender.core.protocol import MAX_COMPLETE_LIST, Candidate, Hold, Steer
 from extender.look.cluster import take_capture
 from extender.look.snapshot import Capture
-from extender.options import PlainRule
+from extender.options import PlainPodRule
 from serried.api.level import NATIVE
 from serried.api.pod import Pod
 from serried.ops.steps import finish
@@ -155,7 +155,7 @@ TOLD = {
 
 async def begin(source: Random) -> Harness:
     """A cluster in which gangs are planned, wait or run; time stands still from now on."""
-    world = Harness(plain=source.choice(list(PlainRule)))
+    world = Harness(plain=source.choice(list(PlainPodRule)))
     world.add(*draw_ground(source), *[pod(f"web-{place}").scheduler(SCHEDULER) for place in range(2)])
     world.add(pod_group("loose"), pod("loose-0").scheduler(SCHEDULER).in_group("loose"))
     world.start_nominating()

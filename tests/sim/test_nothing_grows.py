@@ -15,7 +15,7 @@ import pytest
 
 from controller import process
 from extender.core import timeline
-from extender.options import BackfillMode, Disrupted, Method, PlainRule
+from extender.options import BackfillMode, DisruptionTrigger, EvictionMethod, PlainPodRule
 from serried.api.interpod import Namespace
 from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from serried.cluster import priorities
@@ -82,13 +82,16 @@ async def test_storm_after_storm_the_extender_holds_no_more(seed: int) -> None:
     "options",
     [
         pytest.param({}, id="usual rules", marks=pytest.mark.full),
-        pytest.param({"plain": PlainRule.WAIT, "share_percent": 34}, id="plain pods that wait and small shares"),
-        pytest.param({"preempt_by": Method.DELETION, "spare_seconds": 30.0}, id="deletion, and newcomers spared"),
+        pytest.param({"plain": PlainPodRule.WAIT, "share_percent": 34}, id="plain pods that wait and small shares"),
+        pytest.param(
+            {"preempt_by": EvictionMethod.DELETION, "spare_seconds": 30.0}, id="deletion, and newcomers spared"
+        ),
         pytest.param(
             {"stopwatch": partial(next, count(step=0.004))}, id="looks that take long", marks=pytest.mark.full
         ),
         pytest.param(
-            {"disrupted": Disrupted.ANY, "backfill": BackfillMode.OFF}, id="gangs that go whole, and no backfill"
+            {"disrupted": DisruptionTrigger.ANY, "backfill": BackfillMode.OFF},
+            id="gangs that go whole, and no backfill",
         ),
     ],
 )

@@ -16,15 +16,15 @@ from extender.core.scheduling.binding_cycle import BindingCycle
 from extender.core.scheduling.effects import Context, Term
 from extender.core.service import ExtenderService
 from extender.options import (
-    USUAL,
+    DEFAULT_REPAIR_RULES,
     BackfillMode,
-    Disrupted,
-    Method,
+    DisruptionTrigger,
+    EvictionMethod,
     NominationPolicy,
     Options,
-    PlainRule,
+    PlainPodRule,
     PreemptionMode,
-    Rules,
+    RepairRules,
 )
 from extender.wiring import FEATURES, Core
 from serried.api.level import NATIVE, ApiLevel
@@ -165,16 +165,16 @@ class Harness:
         window: int = 100,
         nomination: NominationPolicy = NominationPolicy.AUTO,
         backfill: BackfillMode = BackfillMode.FORECAST,
-        rules: Rules = USUAL,
+        rules: RepairRules = DEFAULT_REPAIR_RULES,
         stopwatch: Callable[[], float] | None = None,
         fork: Fork = fork_inline,
         api: FakeApi | None = None,
-        disrupted: Disrupted = Disrupted.PREEMPTED,
+        disrupted: DisruptionTrigger = DisruptionTrigger.PREEMPTED,
         level: ApiLevel = NATIVE,
         preemption: PreemptionMode = PreemptionMode.ON,
-        preempt_by: Method = Method.EVICTION,
+        preempt_by: EvictionMethod = EvictionMethod.EVICTION,
         spare_seconds: float = 0.0,
-        plain: PlainRule = PlainRule.PASS,
+        plain: PlainPodRule = PlainPodRule.PASS,
         heard: RecordingMetrics | None = None,
         share_percent: int = 100,
         other_profiles: tuple[str, ...] = (),

@@ -38,7 +38,7 @@ from extender.core.scheduling.permit import Permit
 from extender.core.timeline import Milestone
 from extender.evictions import Rehearsal, find_running, remove_disruption_target, set_disruption_target
 from extender.features.preemption.units import Units
-from extender.options import Method
+from extender.options import EvictionMethod
 from serried.api.names import PREEMPTED, GroupKey
 from serried.api.pod import Pod
 from serried.api.reservation import Reservation, Victim, describe_preemption, name_victims
@@ -470,7 +470,7 @@ class Preempting:
         return _EvictionResult.REFUSED
 
     async def _evict_or_delete(self, pending: "_PendingPreemption", pod: Pod) -> "_EvictionResult":
-        if self._method is Method.DELETION:
+        if self._method is EvictionMethod.DELETION:
             await self._client.delete(PODS, pod.namespace, pod.name, pod.uid)
             return _EvictionResult.DELETED
         if not pending.rehearsal.is_guarded(pod):

@@ -32,7 +32,7 @@ from extender.features.preemption.units import (
     enforce_quorums,
     protect_young,
 )
-from extender.options import Method, PreemptionMode
+from extender.options import EvictionMethod, PreemptionMode
 from serried.api.group import PodGroup
 from serried.api.names import GroupKey
 from serried.api.reservation import Reservation, name_victims
@@ -488,7 +488,7 @@ class Preemptions(Feature):
 
         def make(snapshot: Snapshot, capacity: Capacity) -> Preemption | NoVictims:
             candidates = self._units.list_candidates(search.waiting.group, gone, snapshot.limit)
-            if self._method is Method.EVICTION:
+            if self._method is EvictionMethod.EVICTION:
                 candidates = enforce_budgets(candidates)
             if not search.request.need:
                 candidates = enforce_quorums(candidates)

@@ -11,7 +11,7 @@ from extender.core.protocol import Hold
 from extender.features.repair import GangHistory
 from extender.lead import leadership as terms
 from extender.lead.leadership import Leadership, Takeover
-from extender.options import Broken, Rules
+from extender.options import BrokenAction, RepairRules
 from serried.api.names import GroupKey, Key
 from serried.api.reservation import Reservation, Slot
 from serried.api.verdict import Reason
@@ -219,7 +219,7 @@ class TestTheWorkerOfTasks:
 
 class TestAGangThatIsBeingEvicted:
     async def test_is_not_taken_for_one_when_our_turn_comes_again_at_once(self) -> None:
-        world = Harness(rules=Rules(120.0, 10.0, Broken.EVICT))
+        world = Harness(rules=RepairRules(120.0, 10.0, BrokenAction.EVICT))
         await world.add(
             *small_nodes(4, 1), gang(3), *[each.on(f"n{i + 1}") for i, each in enumerate(members(3))]
         ).run_until_idle()

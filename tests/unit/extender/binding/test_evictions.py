@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
-from extender.options import Disrupted
+from extender.options import DisruptionTrigger
 from serried.api.names import Disruption, Key
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness
@@ -42,7 +42,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
 @pytest.fixture
 async def strict(pauses: Pauses) -> AsyncIterator[Harness]:
     """A harness in which a gang of mode all ends with a member that is drained."""
-    made = Harness(disrupted=Disrupted.ANY)
+    made = Harness(disrupted=DisruptionTrigger.ANY)
     yield made
     await made.close()
 

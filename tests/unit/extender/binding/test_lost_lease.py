@@ -6,7 +6,7 @@ from copy import deepcopy
 import pytest
 
 from extender.core.scheduling.binding_cycle import CycleStage
-from extender.options import Broken, Rules
+from extender.options import BrokenAction, RepairRules
 from serried.api.names import Key
 from tests.support.builders import PodBuilder, pod
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
@@ -137,7 +137,7 @@ class TestALeaseThatIsLostUnnoticed:
 
     @pytest.mark.parametrize("fuse", range(_SHORT))
     async def test_stops_the_eviction_of_a_broken_gang(self, fuse: int) -> None:
-        await burn(Harness(rules=Rules(1.0, 10.0, Broken.EVICT)), fuse, break_up)
+        await burn(Harness(rules=RepairRules(1.0, 10.0, BrokenAction.EVICT)), fuse, break_up)
 
     async def test_stops_the_binding_of_a_plain_pod(self, world: Harness) -> None:
         world.add(*small_nodes(1), pod("plain").scheduler("serried"))
@@ -150,7 +150,7 @@ class TestALeaseThatIsLostUnnoticed:
     async def test_comes_after_the_last_write_of_the_stories(self) -> None:
         """The fuses of the stories reach as far as they write, so each of their writes is the first to be stopped."""
         for fuses, story in ((_LONG, make_room_and_bind), (_SHORT, break_up)):
-            world = Harness(rules=Rules(1.0, 10.0, Broken.EVICT))
+            world = Harness(rules=RepairRules(1.0, 10.0, BrokenAction.EVICT))
             await story(world)
             assert 0 < writes(world) < fuses
             await world.close()

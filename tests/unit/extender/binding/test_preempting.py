@@ -5,7 +5,7 @@ import pytest
 from extender.core.protocol import Hold, Steer
 from extender.core.scheduling.binding_cycle import CycleStage
 from extender.features.preemption.search import find_preemption
-from extender.options import Method, PreemptionMode
+from extender.options import EvictionMethod, PreemptionMode
 from serried.api.names import PREEMPTED, Disruption, GroupKey, Key, write_time
 from serried.api.verdict import Reason
 from serried.plan.eviction import Preemption
@@ -299,7 +299,7 @@ async def test_nobody_is_evicted_where_a_budget_keeps_the_only_victims(world: Ha
 
 
 async def test_budgets_do_not_count_for_deletion() -> None:
-    world = Harness(preempt_by=Method.DELETION)
+    world = Harness(preempt_by=EvictionMethod.DELETION)
     world.api.guarded.update([Key("default", "low1"), Key("default", "low2")])
     full(world).add(gang(2).priority(HIGH), *urgent(2))
     await world.run_until_idle()

@@ -7,7 +7,7 @@ import pytest
 from extender.core.protocol import Steer
 from extender.core.scheduling.binding_cycle import CycleStage
 from extender.features.preemption.search import find_preemption
-from extender.options import Method
+from extender.options import EvictionMethod
 from serried.api.names import Disruption, GroupKey, Key
 from serried.api.verdict import Reason
 from serried.plan.eviction import Blocker, NoVictims
@@ -136,8 +136,8 @@ async def test_who_has_the_same_priority_stays(world: Harness) -> None:
     assert "beyond" not in world.heard.verdicts[-1][1].detail
 
 
-@pytest.mark.parametrize("method", [Method.EVICTION, Method.DELETION])
-async def test_no_gang_breaks_whatever_budgets_count(method: Method) -> None:
+@pytest.mark.parametrize("method", [EvictionMethod.EVICTION, EvictionMethod.DELETION])
+async def test_no_gang_breaks_whatever_budgets_count(method: EvictionMethod) -> None:
     world = Harness(preempt_by=method)
     world.add(*small_nodes(2), pod_group("low").gang(1), in_low("v2", "n2"))
     await stands(world, "n1").run_until_idle()

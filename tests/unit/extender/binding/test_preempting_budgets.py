@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.options import Method
+from extender.options import EvictionMethod
 from serried.api.names import Key
 from serried.api.verdict import Reason
 from tests.support.budgets import budget
@@ -80,7 +80,7 @@ async def test_those_go_that_budgets_let_go(
 
 
 async def test_with_deletion_a_budget_is_violated_before_a_higher_priority_goes() -> None:
-    world = Harness(preempt_by=Method.DELETION)
+    world = Harness(preempt_by=EvictionMethod.DELETION)
     split_web(world)
     await world.run_until_idle()
     assert sorted(world.api.list_evicted()) == ["p1", "p2"]

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.core.scheduling.binding_cycle import CycleStage
-from extender.options import Method
+from extender.options import EvictionMethod
 from serried.api.names import PREEMPTED, Key
 from serried.kube.errors import Fenced
 from serried.kube.wire import Failure
@@ -16,7 +16,7 @@ from tests.support.fake_api import error
 HIGH = 100
 
 
-@pytest.fixture(params=[Method.EVICTION, Method.DELETION])
+@pytest.fixture(params=[EvictionMethod.EVICTION, EvictionMethod.DELETION])
 async def either(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
     made = Harness(preempt_by=request.param)
     yield made

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from extender.evictions import Rehearsal
-from extender.options import Method
+from extender.options import EvictionMethod
 from serried.api.budget import DisruptionBudget
 from serried.api.names import GroupKey, Key
 from serried.api.reservation import Victim
@@ -131,7 +131,7 @@ async def test_no_more_go_than_the_smaller_count_of_a_budget_though_each_dry_run
     world.api.add_budget(allowed=listed)
     victims = victims_of(world, 2)
     world.add(budget("all").with_field({}, "spec", "selector").disruptions_allowed(watched))
-    rehearsal = Rehearsal(world.api.client(), world.store, Method.EVICTION)
+    rehearsal = Rehearsal(world.api.client(), world.store, EvictionMethod.EVICTION)
     await rehearsal.list_budgets()
     assert await rehearsal.find_refused(victims) == {"pod-low2": "a PodDisruptionBudget does not allow the eviction"}
     assert await rehearsal.find_refused(victims[1:]) == {}
@@ -171,13 +171,15 @@ async def test_budgets_of_other_namespaces_are_not_looked_through(world: Harness
     other = Watched()
     world.store.put_budget(cast("DisruptionBudget", other))
     other.looks = 0
-    await Rehearsal(world.api.client(), world.store, Method.EVICTION).find_refused(victims_of(world, 3))
+    await Rehearsal(world.api.client(), world.store, EvictionMethod.EVICTION).find_refused(victims_of(world, 3))
     assert other.looks == 0
 
 
 async def test_while_many_victims_are_looked_through_others_get_their_turn(world: Harness) -> None:
     victims = victims_of(world, 200)
-    task = asyncio.create_task(Rehearsal(world.api.client(), world.store, Method.EVICTION).find_refused(victims))
+    task = asyncio.create_task(
+        Rehearsal(world.api.client(), world.store, EvictionMethod.EVICTION).find_refused(victims)
+    )
     turns = 0
     for _ in range(1000):
         if said(world, "rehearse"):
@@ -193,6 +195,6 @@ async def test_a_budget_that_is_gone_guards_nobody(world: Harness) -> None:
     world.store.drop_budget(Key("default", "web"))
     world.store.drop_budget(Key("default", "web"))
     assert not world.store.budgets_in
-    assert not Rehearsal(world.api.client(), world.store, Method.EVICTION).is_guarded(
+    assert not Rehearsal(world.api.client(), world.store, EvictionMethod.EVICTION).is_guarded(
         running(1).label("app", "web").value()
     )

@@ -6,7 +6,7 @@ import pytest
 
 from extender.core.protocol import Candidate
 from extender.features.plain_pods import Loss, choose_least_loss
-from extender.options import Disrupted, Method
+from extender.options import DisruptionTrigger, EvictionMethod
 from serried.api.level import FALLBACK
 from serried.api.names import PREEMPTED, Disruption
 from serried.api.pod import PREEMPTION_PREFIX, Pod
@@ -202,7 +202,7 @@ class TestTheQuestionWhereToPreempt:
 @pytest.fixture
 async def careful() -> AsyncIterator[Harness]:
     """A harness in which no gang ends for one of its members."""
-    made = Harness(disrupted=Disrupted.KEEP)
+    made = Harness(disrupted=DisruptionTrigger.KEEP)
     yield made
     await made.close()
 
@@ -210,7 +210,7 @@ async def careful() -> AsyncIterator[Harness]:
 @pytest.fixture
 async def strict() -> AsyncIterator[Harness]:
     """A harness in which a gang ends with a member, whatever ends that."""
-    made = Harness(disrupted=Disrupted.ANY)
+    made = Harness(disrupted=DisruptionTrigger.ANY)
     yield made
     await made.close()
 
@@ -351,11 +351,11 @@ class TestAMemberThatIsPreempted:
     @pytest.mark.parametrize(
         ("method", "verb"),
         [
-            pytest.param(Method.EVICTION, "evict", id="evicted, where budgets count for a preemption"),
-            pytest.param(Method.DELETION, "delete", id="deleted, where they do not"),
+            pytest.param(EvictionMethod.EVICTION, "evict", id="evicted, where budgets count for a preemption"),
+            pytest.param(EvictionMethod.DELETION, "delete", id="deleted, where they do not"),
         ],
     )
-    async def test_after_a_victim_of_a_gang_of_ours_they_are(self, method: Method, verb: str) -> None:
+    async def test_after_a_victim_of_a_gang_of_ours_they_are(self, method: EvictionMethod, verb: str) -> None:
         world = Harness(preempt_by=method)
         await start(world)
         victim = running("g", "n1")[0].started(EARLIER)

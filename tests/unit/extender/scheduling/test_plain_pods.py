@@ -10,7 +10,7 @@ import pytest
 from extender.core.binding.nominator import ACTIVATION_ANNOTATION
 from extender.core.protocol import Answer, Candidate, Narrow, Pass
 from extender.features.plain_pods import PlainPods
-from extender.options import PlainRule
+from extender.options import PlainPodRule
 from serried.api.names import GroupKey, Key
 from tests.support.builders import RACK, PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members
@@ -25,7 +25,7 @@ KEPT = ["a1", "a2"]
 @pytest.fixture
 async def strict() -> AsyncIterator[Harness]:
     """Gang g is the head, and plain pods wait as gangs do."""
-    world = Harness(plain=PlainRule.WAIT)
+    world = Harness(plain=PlainPodRule.WAIT)
     await racks(world).add(*large()).run_until_idle()
     assert kept(world) == set(KEPT)
     yield world
@@ -163,7 +163,7 @@ class TestWhoIsWoken:
         assert [name for name in ("p", "q", "large") if is_woken(strict, name)] == ["p", "large"]
 
     async def test_also_of_a_head_that_came_and_went_between_two_looks(self) -> None:
-        world = Harness(plain=PlainRule.WAIT)
+        world = Harness(plain=PlainPodRule.WAIT)
         racks(world).add(*large(), plain())
         world.group_scheduler.consider(GANG)
         assert kept(world) == set(KEPT)
@@ -194,7 +194,7 @@ class TestWhoIsWoken:
         assert len(strict.api.calls) == writes
 
     async def test_a_pod_that_was_offered_a_sample_is_tried_on_others_and_not_for_ever(self) -> None:
-        world = Harness(plain=PlainRule.WAIT)
+        world = Harness(plain=PlainPodRule.WAIT)
         hosts = [f"n{number:03}" for number in range(250)]
         world.add(*[node(name).cpu(1) for name in hosts], *[pod(f"x{name}").cpu(1).on(name) for name in hosts[200:]])
         await world.add(gang(230), *members(230), plain()).run_until_idle()

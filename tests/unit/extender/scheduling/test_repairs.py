@@ -8,7 +8,7 @@ import pytest
 from extender.core.protocol import Hold
 from extender.core.scheduling.binding_cycle import CycleStage
 from extender.features.repair import GangHistory
-from extender.options import Broken, PreemptionMode, Rules
+from extender.options import BrokenAction, PreemptionMode, RepairRules
 from serried.api.names import GroupKey, Key, write_time
 from serried.api.verdict import Reason, render
 from tests.support.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
@@ -351,7 +351,7 @@ class TestTheEndOfAVacancy:
         assert world.binding_cycle().reservation.need == 2
 
     async def test_none_is_kept_where_the_setting_says_so(self) -> None:
-        world = Harness(rules=Rules(seconds=0.0))
+        world = Harness(rules=RepairRules(seconds=0.0))
         await run_gang(world)
         await wait_for_room(world)
         world.delete("m0")
@@ -459,7 +459,7 @@ class TestAGangThatIsToGrow:
         ]
     )
     async def world(self, request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
-        world = Harness(rules=Rules(grace=10.0, broken=Broken.EVICT))
+        world = Harness(rules=RepairRules(grace=10.0, broken=BrokenAction.EVICT))
         grown = gang(3).controlled_by("Job", "train", "job-train").condition("True", "Scheduled")
         if not request.param:
             await run_job(world, 2)
@@ -766,7 +766,7 @@ class TestABrokenGang:
 class TestEvictingTheRest:
     @pytest.fixture
     async def world(self) -> AsyncIterator[Harness]:
-        world = Harness(rules=Rules(grace=10.0, broken=Broken.EVICT))
+        world = Harness(rules=RepairRules(grace=10.0, broken=BrokenAction.EVICT))
         yield world
         await world.close()
 

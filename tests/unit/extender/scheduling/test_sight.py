@@ -4,7 +4,7 @@ import asyncio
 
 from extender.core.protocol import Hold, Pass, Steer
 from extender.core.scheduling.binding_cycle import CycleStage
-from extender.options import Broken, Rules
+from extender.options import BrokenAction, RepairRules
 from serried.api.names import Key
 from serried.api.verdict import Reason, Verdict
 from tests.support.builders import job, pod, pod_group, workload
@@ -84,7 +84,7 @@ async def test_a_gang_that_was_planned_before_is_neither_steered_nor_bound(world
 
 
 async def test_what_is_left_of_a_broken_gang_is_not_evicted_meanwhile() -> None:
-    world = Harness(rules=Rules(seconds=1.0, grace=10.0, broken=Broken.EVICT))
+    world = Harness(rules=RepairRules(seconds=1.0, grace=10.0, broken=BrokenAction.EVICT))
     await world.add(*small_nodes(2), gang(2), *(each.on("n1") for each in members(2))).run_until_idle()
     world.delete("m0")
     await world.run_until_idle()
