@@ -117,10 +117,10 @@ class Layers(Generic[K, V]):
 
 
 class EndedMembers(Enum):
-    """The setting what the Store does with the slot of a gang's bound member that has ended without success."""
+    """The setting for the slot of a gang's bound member that has ended without success: kept or freed."""
 
     KEEP_SLOTS = "keep"
-    """The slot becomes a vacancy. The process repairs gangs, and has to close each vacancy in the end."""
+    """The slot becomes a vacancy, which `extender.features.repair` closes in the end."""
 
     FREE_SLOTS = "free"
     """The slot is free at once."""
@@ -224,10 +224,16 @@ class Store:
             for kind, about in self._kinds.items()
         }
         self._unruled: dict[str, Pod] = {}
-        """The pods that rules have changed, by UID, as the watch showed them. ``pods`` has the changed ones."""
+        """The pods that rules (`serried.cluster.rule`) have changed, as the watch showed them.
+
+        ``pods`` has the changed ones.
+        """
 
         self._unruled_nodes: dict[str, Node] = {}
-        """The nodes that rules have changed, by name, as the watch showed them. ``nodes`` has the changed ones."""
+        """The nodes that rules (`serried.cluster.rule`) have changed, as the watch showed them.
+
+        ``nodes`` has the changed ones.
+        """
 
         self.shown_nodes = ChainMap(self._unruled_nodes, self.nodes)
         """All nodes by name, as the watch showed them."""
@@ -275,7 +281,7 @@ class Store:
     # --- what cannot be seen -----------------------------------------------------------------------------------
 
     def set_obstacle(self, what: str) -> None:
-        """Set the reason why Workloads and PodGroups cannot be read, a phrase; "" if they can be read (again)."""
+        """Set why Workloads and PodGroups of the API level in use cannot be read, a phrase; "" if they can (again)."""
         turned = bool(self.obstacles.native) is not bool(what)
         self.obstacles.native = what
         if turned:
@@ -465,9 +471,8 @@ class Store:
     def _note_reached(self, old: Pod | None, new: Pod | None) -> None:
         """Record in the Occupancy that waiting pods with rules about a bound pod may fit on other nodes now.
 
-        For instance pods with affinity to it.
-
-        ``old`` is the pod before the change, None if it is new; ``new`` is the pod now, None if it was deleted.
+        For instance pods with affinity to it. ``old`` is the pod before the change, None if it is new; ``new`` is the
+        pod now, None if it was deleted.
         """
         bound = [each for each in (old, new) if each is not None and each.bound]
         stays = len(bound) > 1 and bound[0].node == bound[1].node
@@ -501,7 +506,10 @@ class Store:
         return found
 
     def is_ruled(self, pod: Pod) -> bool:
-        """Return whether a rule limits the nodes of a pod, so that more than resources, labels and taints counts."""
+        """Return whether a rule limits the nodes of a pod, so that more than resources, labels and taints counts.
+
+        For instance its volumes, its devices, or affinity to other pods.
+        """
         return pod.uid in self._unruled or pod.shape.neighbours is not None
 
     def list_caveats(self, pods: Collection[Pod]) -> list[str]:
@@ -918,7 +926,7 @@ class Store:
             self.dirty.update(group.key for group in self.membership.groups_controlled_by(parent))
 
     def drop_parent(self, owner_key: OwnerKey) -> None:
-        """Remove a parent."""
+        """Remove a parent of pods, such as a JobSet."""
         if self.parents.pop(owner_key, None) is not None:
             self._rejoin([owner_key])
 

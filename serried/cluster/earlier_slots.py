@@ -1,8 +1,8 @@
-"""Restores the vacancies of members that ended before this Store was filled from the API server.
+"""Restores the vacancies of members that ended before this Store was filled from the API server (`EarlierSlots`).
 
 There are two sources: failed pods that still exist (`EarlierSlots.restore_ended`), and the vacancies of the previous
 Store of this process (`EarlierSlots.restore_vacancies`). A process replaces its Store when the cluster begins to serve
-PodGroups at another API level.
+PodGroups at another API level (version of the PodGroup API).
 """
 
 from collections.abc import Collection, Iterable, Mapping

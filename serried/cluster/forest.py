@@ -38,7 +38,7 @@ class Forest:
         self._composites_below: dict[Key, tuple[Key, ...]] = {}
 
     def find_tree_key(self, group: GroupKey) -> GroupKey:
-        """Return the key under which the members of a PodGroup are scheduled: that of its tree, else its own.
+        """Return the key under which the members of a PodGroup are scheduled: its tree's, or its own if it is in none.
 
         A PodGroup whose parent does not exist yet has the key of this parent.
         """

@@ -43,7 +43,10 @@ def _remove(index: dict[Place, tuple[Item, ...]], place: Place, key: Item) -> No
 
 
 def discard(index: dict[Place, dict[Entry, None]], place: Place, entry: Entry) -> None:
-    """Remove an entry from the ordered set at a place of an index, if it is there."""
+    """Remove an entry from the ordered set at a place (key) of an index, if it is there.
+
+    A place without entries is removed as well.
+    """
     found = index.get(place)
     if found is not None:
         found.pop(entry, None)
@@ -52,14 +55,20 @@ def discard(index: dict[Place, dict[Entry, None]], place: Place, entry: Entry) -
 
 
 def key_of_workload(old: Workload | None, new: Workload | None) -> Key:
-    """Return the key of a Workload given before and after a change; None: it does not exist, but one must exist."""
+    """Return the key of a Workload that has changed from ``old`` to ``new``.
+
+    Only one of them may be None (no Workload).
+    """
     item = new or old
     assert item is not None  # noqa: S101 - narrows for the type checker: one of two states exists in every change
     return item.key
 
 
 def key_of_group(old: PodGroup | None, new: PodGroup | None) -> GroupKey:
-    """Return the key of a PodGroup given before and after a change; None: it does not exist, but one must exist."""
+    """Return the key of a PodGroup that has changed from ``old`` to ``new``.
+
+    Only one of them may be None (no PodGroup).
+    """
     item = new or old
     assert item is not None  # noqa: S101 - narrows for the type checker: one of two states exists in every change
     return item.key

@@ -104,9 +104,10 @@ class Ledger:
         reservation.undo_commit()
 
     def adjust_quorum(self, reservation: Reservation, parts: Mapping[str, int]) -> None:
-        """Change with how many members of each PodGroup of the tree the gang may be bound.
+        """Change the quorum of a reservation: how many members of each PodGroup must be bound together (``parts``).
 
-        PodGroups that are not in ``parts`` do not take part in the reservation any more.
+        ``parts`` is by the name of the PodGroup in the tree, "" for a gang that is no tree. PodGroups that are not in
+        it do not take part in the reservation any more. Only before the commit.
         """
         self._require_held(reservation)
         reservation.adjust_quorum(parts)

@@ -63,7 +63,7 @@ class Dirty:
         return taken
 
     def take_members(self) -> Iterable[tuple[GroupKey, str]]:
-        """Return the changed members, and clear them."""
+        """Return the changed members as pairs of group and UID ("" for the group itself), and clear them."""
         taken = self.members
         self.members = {}
         return taken
@@ -222,9 +222,9 @@ class Members:
         return sum_members({name: make_members(*each, self._parents) for name, each in leaves.items()})
 
     def _find_counts(self, leaf: GroupKey) -> tuple[Job | None, int]:
-        """Return the Job of a PodGroup and its minCount, by which succeeded members count toward the quorum.
+        """Return the Job that controls a PodGroup, and its minCount; None and 0 if the PodGroup does not exist.
 
-        None and 0 if the PodGroup does not exist.
+        Both decide whether members that have succeeded count toward the quorum. ``leaf`` is the PodGroup's key.
         """
         group = self._groups.get(leaf)
         return (self._membership.job_of(group), group.policy.min_count or 0) if group is not None else (None, 0)
@@ -244,7 +244,10 @@ class Members:
             self._leaf_of.pop(uid, None)
 
     def update(self, pod: Pod) -> None:
-        """Update the counts by state for a member that has joined or changed, or has another PodGroup in its tree."""
+        """Count a member in its present state.
+
+        Call it if the pod has joined or changed, or has another PodGroup in its tree.
+        """
         group = self._group_of[pod.uid]
         now = find_member_state(pod, self._schedulers), self.leaf_of(pod.uid)
         before = self._state_of.get(pod.uid)

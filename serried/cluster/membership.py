@@ -64,7 +64,10 @@ def build_counted(key: GroupKey) -> PodGroup:
 
 
 def key_inline(workload: Workload, template: Template, replica: str = "") -> GroupKey:
-    """Return the key of the group for a template of a v1alpha1 Workload, or for one replica; "" for no replica."""
+    """Return the key of the group that a template of a v1alpha1 Workload defines.
+
+    With ``replica`` (the pods' podGroupReplicaKey) it is the key of this replica's group; "" for none.
+    """
     return GroupKey(*workload.key, GroupKind.WORKLOAD, template.name, replica)
 
 
@@ -126,7 +129,8 @@ class Obstacles:
 def provisional(owner_key: OwnerKey, stage: str = WHOLE, replica: str = "") -> GroupKey:
     """Return the provisional key of a gang, made from its owner because its PodGroup does not exist yet.
 
-    A Job has one such key, a parent has one for each stage (part of its pods with one template) in each replica.
+    A Job has one such key. A parent, such as a JobSet, has one for each stage (part of its pods with one template) in
+    each replica; WHOLE and "" stand for all.
     """
     key = GroupKey(*owner_key.key, GroupKind(owner_key.kind))
     return key if owner_key.kind == JOB else key._replace(part=stage, replica=replica)
@@ -138,7 +142,7 @@ def owner_of_provisional(group: GroupKey) -> OwnerKey | None:
 
 
 class Owners:
-    """Finds the Jobs and parents that own pods, and the pods of each.
+    """Finds the Jobs and parents (such as JobSets) that own pods, and the pods of each.
 
     A pod may have two owners: its Job, and the parent of this Job. The maps passed in are live maps of the Store, which
     calls `update_pod` for every change of a pod.
@@ -159,11 +163,11 @@ class Owners:
         """The UIDs of pods that count as started, by owner and the owner's UID in the pod ("" if it has none)."""
 
     def find(self, owner_key: OwnerKey) -> Owner | None:
-        """Return the Job or parent with this key; None if it is not known."""
+        """Return the Job or parent (such as a JobSet) with this key; None if it is not known."""
         return self.jobs.get(owner_key.key) if owner_key.kind == JOB else self.parents.get(owner_key)
 
     def is_awaited(self, group: GroupKey) -> bool:
-        """Return whether a key was made from an owner (it is provisional) that is not in the Store (any more)."""
+        """Return whether a key is provisional, and the owner from which it was made is not in the Store (any more)."""
         owner_key = owner_of_provisional(group)
         return owner_key is not None and self.find(owner_key) is None
 
@@ -172,7 +176,7 @@ class Owners:
         return [self.pods[uid] for uid in self._pods_by_owner.get(owner_key, ())]
 
     def pods_at(self, owner_key: OwnerKey, replica: str) -> list[Pod]:
-        """Return the pods in one replica of an owner; all pods of the owner if the replica is ""."""
+        """Return the pods in one replica of an owner (such as a LeaderWorkerSet); all its pods if the replica is ""."""
         if not replica:
             return self.pods_of(owner_key)
         return [self.pods[uid] for uid in self._pods_by_replica.get((owner_key, replica), ())]
@@ -191,8 +195,8 @@ class Owners:
     def update_pod(self, old: Pod | None, new: Pod | None) -> set[OwnerKey]:
         """Update the indexes for a pod given before and after a change; None: it does not exist.
 
-        Return the owners that now have their first bound or finished pod, or none any more. Whether a gang is created
-        for them may have changed.
+        Return the owners that now have their first bound or finished pod, or none any more. For them
+        `Membership.is_eligible` may have changed.
         """
         before = dict(_owners_of(old))
         after = dict(_owners_of(new))
@@ -223,18 +227,20 @@ class Owners:
 
 
 def counts_as_started(pod: Pod, owner_uid: str) -> bool:
-    """Return whether a pod is bound or finished, so that no gang is created any more for its owner with this UID.
+    """Return whether a pod is bound or finished, so that Serried creates no Workload any more for its owner.
 
-    There are two exceptions. If the owner's UID is not known (""), a pod that is being deleted does not count, because
-    it may belong to an earlier owner of the name. A stranded pod (`Pod.stranded`) does not count, because its owner has
-    a gang, for which new objects are created.
+    ``owner_uid`` is the UID of this owner, as far as the pod says it.
+
+    There are two exceptions. If ``owner_uid`` is "" (not known), a pod that is being deleted does not count, because it
+    may belong to an earlier owner of the name. A stranded pod (a member of a gang at another API version,
+    `Pod.stranded`) does not count, because its owner has a gang, for which new objects are created.
     """
     begun = bool(pod.node) or pod.phase is not Phase.ACTIVE
     return begun and not pod.stranded and (bool(owner_uid) or not pod.deleting)
 
 
 def _owners_of(pod: Pod | None) -> Iterator[tuple[OwnerKey, str]]:
-    """Yield the owners that a pod names, each with its UID; "" if the pod does not say the UID."""
+    """Yield the owners that a pod names (Job, and parent such as a JobSet), each with its UID; "" if it is not said."""
     if pod is None:
         return
     if pod.owner is not None and pod.owner.kind == JOB:
@@ -264,7 +270,7 @@ _LIVE, _DELETING = False, True
 
 @dataclass(eq=False)
 class Membership:
-    """Decides to which group a pod belongs, by the Workloads, PodGroups, Jobs and parents of the Store.
+    """Decides to which group a pod belongs, by Workloads, PodGroups, Jobs and parents (such as JobSets) of the Store.
 
     The maps passed in are live maps of the Store, which calls ``index_workload``, ``index_job`` and ``index_group`` for
     every change.
@@ -368,7 +374,8 @@ class Membership:
     def groups_of(self, workload: Workload, owner: Owner) -> list[PodGroup]:
         """Return the PodGroups of an owner that were created from a Workload, sorted by name.
 
-        Left out are PodGroups that are being deleted, and groups that are replicas in v1alpha1 (`is_replica`).
+        Left out are PodGroups that are being deleted, and groups of v1alpha1 that exist only in the Workload
+        (`is_replica`).
         """
         made = self._made_from(workload, self._groups_by_workload.get((workload.key, _LIVE), ()))
         return [group for group in made if is_made_for(owner, group, workload)]
@@ -379,8 +386,9 @@ class Membership:
         return (group for group in found if group.api == workload.api and not is_replica(group.key))
 
     def groups_controlled_by(self, owner: Owner, replica: str = "") -> list[PodGroup]:
-        """Return the PodGroups that an owner controls (by UID) in one replica, sorted by name; "" is no replica.
+        """Return the PodGroups that an owner controls (by UID), sorted by name.
 
+        With ``replica`` only those for this replica of the owner (such as a LeaderWorkerSet); "" if it has no replicas.
         PodGroups that are being deleted are returned only if there are no others.
         """
         for goes in (_LIVE, _DELETING):
@@ -433,7 +441,7 @@ class Membership:
         return job if job is not None and (is_controlled_by(group, job) or controller is None) else None
 
     def parent_of(self, group: PodGroup) -> Parent | None:
-        """Return the parent that controls a PodGroup; None if no parent does, or if it is not in the Store."""
+        """Return the parent, such as a JobSet, that controls a PodGroup; None if none does or the Store lacks it."""
         keys = (OwnerKey(owner.kind, Key(group.key.namespace, owner.name)) for owner in group.owners)
         parents = (parent for key in keys if (parent := self._parents.get(key)) is not None)
         return next((parent for parent in parents if is_controlled_by(group, parent)), None)
@@ -457,7 +465,10 @@ class Membership:
         return begins and (self._is_gang(owner) or self._is_delegate(owner))
 
     def _is_delegate(self, owner: Owner) -> bool:
-        """Return whether a Job uses a template in the Workload of its controller, which may not exist yet."""
+        """Return whether a Job names a template in the Workload of its controller (delegation).
+
+        It may not exist yet.
+        """
         if not isinstance(owner, Job) or owner.delegation is None or owner.finished or owner.deleting:
             return False
         return self._makes_gangs and owner.scheduler in self.schedulers
@@ -475,19 +486,22 @@ class Membership:
         return self.gang_jobs is not GangJobs.NONE
 
     def governs(self, parent: Parent, replica: str = "") -> bool:
-        """Return whether the pods of a parent, in this replica, are gangs of the parent and not of its Jobs."""
+        """Return whether the pods of a parent, such as a JobSet, are gangs of the parent and not of its Jobs.
+
+        With ``replica`` the answer is for the pods of this replica only.
+        """
         has_objects = bool(self.workloads_of(parent) or self.groups_controlled_by(parent, replica))
         return has_objects or self._awaits_workload(parent)
 
     def governs_job(self, job: Job) -> bool:
-        """Return whether the pods of a Job belong to a gang of the parent that controls the Job."""
+        """Return whether the pods of a Job belong to a gang of the parent that controls the Job, such as a JobSet."""
         if job.owner is None or job.delegation is not None:
             return False
         parent = self._parents.get(OwnerKey(job.owner.kind, Key(job.key.namespace, job.owner.name)))
         return parent is not None and parent.uid == job.owner.uid and self.governs(parent)
 
     def _governs_pod(self, pod: Pod, place: Place) -> bool:
-        """Return whether the gangs of a pod's parent, and not of its Job, decide about the pod's group.
+        """Return whether a pod belongs to a gang of its parent, such as a JobSet, and not to one of its Job.
 
         ``place`` is the pod's position in the parent. For a parent that the Store does not have yet the result is True
         if its kind is watched.
@@ -644,8 +658,8 @@ class Membership:
     def rank_of(self, pod: Pod) -> int | None:
         """Return the number of a pod in its gang, from 0; None if its pods have no numbers.
 
-        It is the completion index if the gang is a Job's, and the pod's number in the parent, or in one replica, if the
-        gang is a parent's. If a pod names its group itself, the number in its parent counts.
+        It is the completion index if the gang is a Job's. If the gang is that of a parent, such as a JobSet, it is the
+        pod's number in the parent, or in its replica. If a pod names its group itself, the number in its parent counts.
         """
         place = pod.place
         if place is None or pod.index is None or PARENTS[place.kind].labels.index:

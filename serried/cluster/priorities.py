@@ -1,4 +1,8 @@
-"""Properties of whole groups: priority, preemption policy, disruption mode, exclusive domains."""
+"""Properties of whole groups for preemption and priority order, each in a class that the Store owns.
+
+Priority and preemption policy are in `GroupPriorities`, the disruption mode is in `DisruptionGroups`, and exclusive
+domains are in `Exclusives`.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -93,7 +97,7 @@ class Exclusives:
                 self._leave(key, group)
 
     def note_pod(self, pod: Pod, group: GroupKey) -> None:
-        """Update the index for a member that was added or changed."""
+        """Add the gang of a bound member that was added or changed, if the gang is exclusive."""
         key = find_exclusive_key(self._groups.get(group))
         if key is not None and pod.bound:
             self._by_key.setdefault(key, {})[group] = None
@@ -189,7 +193,7 @@ class GroupPriorities:
         self._changed.clear()
 
     def of_pod(self, pod: Pod) -> int:
-        """Return the priority of a pod: that of its group's object if it has one, else the pod's own."""
+        """Return the priority of a pod: that of its group's object if the object decides one, else the pod's own."""
         key = self._members.group_of(pod.uid)
         own = self.find_object_priority(key) if key is not None else None
         return pod.priority if own is None else own
@@ -273,5 +277,5 @@ class GroupPriorities:
 
 
 def _names_class(group: PodGroup) -> bool:
-    """Return whether a group names a class but has no resolved ``spec.priority`` yet."""
+    """Return whether a group names a PriorityClass but has no resolved ``spec.priority`` yet."""
     return bool(group.priority_class) and group.priority is None

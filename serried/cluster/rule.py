@@ -40,7 +40,7 @@ AT_ONCE = 8
 
 
 class KindState(Enum):
-    """The state of the watch for the objects of a kind."""
+    """The state of the watch for the objects of a kind that rules use, such as ResourceSlice."""
 
     IDLE = "idle"
     """The kind is not watched, because no pod has needed it yet."""
@@ -60,7 +60,10 @@ class KindState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RuleKind:
-    """A kind of objects that a rule watches, and its functions for the feed. Serried also works without the kind."""
+    """A kind of objects that a rule watches, and how `serried.feed` puts them into the rule.
+
+    Serried also works if the API server does not serve the kind.
+    """
 
     type: type
     """The class of the decoded objects; each has a ``version``."""
@@ -176,10 +179,13 @@ class Rule(ABC):
         """Handle that a node was added or deleted, or that its labels have changed. Called before `extend_node`."""
 
     def note_node(self, old: Node | None, new: Node | None) -> None:  # noqa: B027 - most rules do not look at nodes
-        """Handle a changed node, as it was and is after `extend_node` of all rules. None: it did or does not exist."""
+        """Handle a changed node, as it was (``old``) and is now, with what all rules add to it by `extend_node`.
+
+        ``old`` is None for a new node, ``new`` is None for a deleted one.
+        """
 
     def note_keys(self, before: Collection[str], after: Collection[str]) -> None:  # noqa: B027 - most rules need not
-        """Handle a changed PodGroup, given by its topology keys before and after the change."""
+        """Handle that a PodGroup had the topology keys ``before`` and has the keys ``after``."""
 
     def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: B027 - not all rules follow kinds
         """Handle a new state of the watch for a kind. ``why`` says why its objects cannot be read; "" if they can."""
@@ -225,7 +231,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class RuleType:
-    """An entry in the list of rules (`serried.rules.all`): the factories of one rule."""
+    """An entry in the list of rules (`serried.rules.all`): how to create the rule for the Store and for the planner."""
 
     make: Callable[[Ground], Rule]
 

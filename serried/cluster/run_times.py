@@ -1,4 +1,4 @@
-"""The expected ends of running pods, for the forecast of when the gang at the head of the queue can start.
+"""The expected ends of running pods (`PodEnds`), for the forecast of when the gang at the head of the queue can start.
 
 An end is known from a deadline of the pod or its Job, or estimated from the run times of earlier Jobs with the same
 work, i.e. with an equal pod template (`Job.work`). Times are seconds since 1970, unless they are called loop seconds.
@@ -23,10 +23,10 @@ from serried.plan.limit import Limit
 from serried.plan.request import PlanRequest
 
 _MAX_JOBS = 5
-"""The number of Jobs with the same work (`Job.work`) of which the run times are remembered: the latest ones."""
+"""The number of Jobs with the same pod template (`Job.work`) of which run times are remembered: the latest ones."""
 
 _MAX_WORKS = 2000
-"""The number of different works of Jobs (`Job.work`) of which run times are remembered."""
+"""The number of different pod templates of Jobs (`Job.work`) of which run times are remembered."""
 
 _PERMANENT_OWNERS = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet", "Node"})
 """The kinds of owners whose pods run until a user ends them. Node is the owner of static pods."""
@@ -39,13 +39,14 @@ class Trust(Enum):
     """Only deadlines that the kubelet or the Job controller enforces."""
 
     MEASURED = "measured"
-    """Deadlines, and the run times of earlier Jobs with the same work."""
+    """Deadlines, and the run times of earlier Jobs with the same pod template (`Job.work`)."""
 
 
 class Endings:
     """Finds when pods are expected to end. ``jobs`` is a live map of the Store.
 
-    It remembers the run times of the last Jobs with the same work (`Job.work`): for each Job that of its longest pod.
+    It remembers the run times of the last Jobs with the same pod template (`Job.work`): for each Job that of its
+    longest pod.
     """
 
     def __init__(self, jobs: Mapping[Key, Job]) -> None:
@@ -89,7 +90,7 @@ class Endings:
         return math.inf if pod.owner is not None and pod.owner.kind in _PERMANENT_OWNERS else None
 
     def find_begin(self, pod: Pod, now: float) -> float:
-        """Return since when a pod, and pods that ended before it, use its resources; ``now`` if it has not started.
+        """Return since when a pod, or ended pods of its Job, use its resources; ``now`` if it has not started.
 
         A Job with more completions than parallelism starts a new pod for each one that ends. So for its pods that is
         the start of the Job.

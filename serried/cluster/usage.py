@@ -31,7 +31,10 @@ _MAX_FREED_NODES = 256
 
 
 class UsageSource(IntEnum):
-    """The source from which Serried knows that a pod uses a node. If a pod has several, the highest one counts."""
+    """The source from which Serried knows that a pod uses a node.
+
+    If a pod has several, the last one in this list counts.
+    """
 
     VACANT = 0
     """The slot of a member that has ended, kept under the UID of its replacement or of its `Vacancy`."""
@@ -108,9 +111,10 @@ class FreedNodes:
 
 
 class Occupancy:
-    """The resources that pods use, by pod UID, and their sum by node. Each pod counts once (see the module).
+    """The resources that pods use, by pod UID, and their sum by node. Each pod counts once, on one node.
 
-    ``note_used`` is called with the name of each node whose sum has changed.
+    A pod may have several records, one for each `UsageSource`: only the highest one counts. ``note_used`` is called
+    with the name of each node whose sum has changed.
     """
 
     def __init__(self, note_used: Callable[[str], None] = lambda _: None) -> None:
@@ -118,7 +122,7 @@ class Occupancy:
         """The number of times that resources became free on any node. It only grows."""
 
         self.freed_nodes = FreedNodes()
-        """The nodes on which resources became free. They wake the gangs that may fit there now."""
+        """The nodes on which resources became free. Gangs that may fit on them now are planned again."""
 
         self._note_used = note_used
         self._used: dict[str, Resources] = {}
@@ -130,7 +134,7 @@ class Occupancy:
         return self._used
 
     def add_usage(self, uid: str, source: UsageSource, node: str, requests: tuple[tuple[str, int], ...]) -> None:
-        """Record by one source that a pod uses a node with these requests.
+        """Record that a pod uses a node with these requests, as known from one source, such as the watch.
 
         This replaces the source's earlier record.
         """
@@ -140,9 +144,10 @@ class Occupancy:
         self._replace_usage(before, _find_counted(usages))
 
     def resize(self, uid: str, requests: tuple[tuple[str, int], ...]) -> None:
-        """Change the requests of a pod that was resized, in what the sources RESERVED and ASSUMED have recorded.
+        """Change the requests of a pod that was resized, in the records of its reserved slot and of its bind call.
 
-        Source VACANT keeps the requests of the member that ended; BOUND is changed by `add_usage`.
+        A slot kept for a replacement (VACANT) keeps the requests of the member that ended. The record from the watch
+        (BOUND) is changed by `add_usage`.
         """
         usages = self._usages.get(uid, {})
         before = _find_counted(usages)
@@ -204,16 +209,25 @@ class Occupancy:
             self._replace_usage(_find_counted(usages), None)
 
     def node_of(self, uid: str) -> str | None:
-        """Return the name of the node that a pod uses, by its highest source; None if no source names one."""
+        """Return the name of the node that a pod uses; None if no source names one.
+
+        If sources name several nodes, the highest source counts: BOUND, ASSUMED, RESERVED, VACANT.
+        """
         usage = self.usage_of(uid)
         return usage[0] if usage else None
 
     def usage_of(self, uid: str) -> PodUsage | None:
-        """Return the node that a pod uses and its requests there, by its highest source; None if there is none."""
+        """Return the node that a pod uses and its requests there; None if no source names a node.
+
+        If sources name several nodes, the highest source counts: BOUND, ASSUMED, RESERVED, VACANT.
+        """
         return _find_counted(self._usages.get(uid, {}))
 
     def note_freed(self, node: str) -> None:
-        """Record that a node may have more free resources, because it was added or changed, so that gangs are woken."""
+        """Record that a node was added or changed.
+
+        It may have more free resources, so waiting gangs are planned again.
+        """
         self.freed += 1
         self.freed_nodes.add(node)
 
@@ -422,7 +436,7 @@ class Vacancies:
     def assign(self, vacancy: Vacancy, replacement: str) -> None:
         """Assign a waiting member, by UID, as replacement to a vacancy that has none.
 
-        It is neither planned nor bound yet.
+        The member is neither planned nor bound yet. The kept slot counts as used by it from now on.
         """
         self.occupancy.hand_over(vacancy.holder, UsageSource.VACANT, replacement)
         self._note_taken(vacancy)
@@ -451,7 +465,10 @@ class Vacancies:
             self.filled.append((vacancy, node))
 
     def move(self, vacancy: Vacancy, group: GroupKey, leaf: str) -> None:
-        """Move a vacancy to another group of the same namespace, because the member's group has a new key."""
+        """Move a vacancy to another group of the same namespace, because the member's group has a new key.
+
+        ``leaf`` is the member's PodGroup in the tree of the new group, "" if it is no tree.
+        """
         self._remove(vacancy)
         vacancy.group, vacancy.leaf = group, leaf
         self._by_group.setdefault(group, {})[vacancy.pod.uid] = vacancy

@@ -3,10 +3,11 @@
 `serried.rules.devices.cluster` registers what each pod requests (`Demand`). Then it asks which pseudo resources a node
 has (`Amounts.count_node`) and a pod requests (`Amounts.count_demand`).
 
-Most of them stand for a number of devices: those that requests with equal criteria may use (`SelectedDevices`), or a
-union of such devices (`DeviceUnion`). Requests for all devices of a node (allocationMode All) have pseudo resources of
-their own. So have the claims of a pod that numbers of devices cannot describe (`ClaimSet`): for them a node has the
-number of pods with such claims for which kube-scheduler's own search would find devices, one pod after another.
+Most of them stand for a number of devices: those that requests with the same class, selectors and tolerations may use
+(`SelectedDevices`), or a union of such devices (`DeviceUnion`). Requests for all devices of a node (allocationMode All)
+have pseudo resources of their own. So have the claims of a pod that numbers of devices cannot describe (`ClaimSet`):
+for them a node has the number of pods with such claims for which kube-scheduler's own search would find devices, one
+pod after another.
 """
 
 from collections import Counter
@@ -70,7 +71,7 @@ class Alternative(NamedTuple):
 
 
 class ClaimRequests(NamedTuple):
-    """The requests and constraints of one claim of a pod."""
+    """The requests and constraints of one claim of a pod, or its request for one extended resource."""
 
     requests: tuple[tuple[str, tuple[Alternative, ...]], ...]
     """The requests in their order, each with its name and its alternatives. Names are "" if no constraint uses one."""
@@ -85,7 +86,7 @@ class ClaimRequests(NamedTuple):
 
 
 class ClaimSet(NamedTuple):
-    """All claims of a pod, to be searched for together because numbers of devices do not decide whether they are met.
+    """All claims of a pod, if a search has to find the devices for them, because numbers of devices do not decide.
 
     For instance a claim for two devices with the same value of an attribute.
     """
@@ -142,10 +143,13 @@ class Demand:
     """The unallocated claim that the pod shares with other pods; None without one."""
 
     follows: bool = False
-    """True if another pod that shares the claim requests its devices, so that pod has to be placed first."""
+    """True if another pod requests the devices of the shared claim for all its pods.
+
+    That pod has to be placed first.
+    """
 
     obstacle: str = ""
-    """A phrase why the pod cannot be scheduled, such as a claim that does not exist; "" if nothing is known."""
+    """A phrase why the pod cannot be scheduled, such as a claim that does not exist; "" without such a reason."""
 
     uncountable: str = ""
     """A phrase why kube-scheduler may reject a node that Serried has planned, as devices are not counted exactly.
@@ -202,7 +206,7 @@ class Amounts:
         self._inventory = inventory
         self._claim_sets: Counter[ClaimSet] = Counter()
         self.too_complex: set[ClaimSet] = set()
-        """The claim sets for which the search was given up, because there are too many ways to choose devices."""
+        """The claims of pods for which the search was given up, because there are too many ways to choose devices."""
 
         self._all_requests: Counter[AllRequest] = Counter()
         self._admin_requests: Counter[CountRequest] = Counter()
@@ -275,7 +279,7 @@ class Amounts:
         return {name: amount for name, amount in amounts.items() if amount}
 
     def _count_claim_sets(self, claim_set: ClaimSet, node: str, shown: Resources, allocations: Allocations) -> int:
-        """Return the number of pods with this claim set for which the node has devices.
+        """Return the number of pods with exactly these claims for which the node has devices.
 
         Pods that use devices of the node for it already are included. UNLIMITED if the search takes too long.
         """
@@ -543,9 +547,9 @@ class _Search:
         return UNLIMITED
 
     def _use_chosen(self) -> bool:
-        """Mark the chosen devices as used by a pod, and start over for the next pod.
+        """Mark the chosen devices as used by a pod, and choose none yet for the next pod.
 
-        Return whether the next pod has less to choose from.
+        Return whether fewer devices, counters or capacities are left for the next pod.
         """
         less = False
         for claim, chosen in enumerate(self._chosen):
@@ -574,9 +578,7 @@ class _Search:
         )
 
     def _choose_next(self, claim: int, request: int, option: Alternative, done: int, start: int) -> bool:
-        """Choose the next device for a request, then the devices for the rest of the search.
-
-        Return whether all were found.
+        """Choose the next device for a request, then all further devices of the search. Return whether all were found.
 
         ``option`` is the alternative of the request that is tried, for which ``done`` devices are chosen already.
         ``claim`` and ``request`` are positions in their lists, ``start`` is the position of the first device to try.

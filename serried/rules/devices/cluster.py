@@ -263,7 +263,7 @@ class DeviceClaims(Rule):
     def extend_node(self, node: Node) -> Node:
         """Return the node with pseudo resources for its devices in its allocatable.
 
-        Attributes of its devices that are a topology key of some PodGroup are added as labels. Both is only in memory.
+        Attributes of its devices that are a topology key of some PodGroup are added as labels. Both are only in memory.
         """
         if not self.known:
             return node
@@ -327,7 +327,7 @@ class DeviceClaims(Rule):
         self.inventory.note_node(name)
 
     def note_keys(self, before: Collection[str], after: Collection[str]) -> None:
-        """Handle a changed PodGroup, given by its topology keys before and after the change.
+        """Handle that a PodGroup had the topology keys ``before`` and has the keys ``after``.
 
         Attributes of devices whose name is a topology key become labels of nodes.
         """
@@ -340,7 +340,7 @@ class DeviceClaims(Rule):
                 self.inventory.mark_all_changed()
 
     def note_read(self, kind: type) -> None:  # noqa: ARG002 - it reads DeviceClasses only
-        """Handle a change of a DeviceClass: pods that claim devices may request others."""
+        """Handle a change of a DeviceClass: pods that claim devices may request other devices."""
         self._changed_pods.update(self._pods)
 
     def _list_kinds(self) -> tuple[RuleKind, ...]:
@@ -606,7 +606,7 @@ def _list_claims(pod: Pod) -> list[Key]:
 
 
 def _is_counted(demand: Demand) -> bool:
-    """Return whether pseudo resources of nodes exist already for all devices that a pod requests."""
+    """Return whether nodes have pseudo resources already for all devices that a pod requests (``demand``)."""
     return all(selection.counted for selection in demand.selections)
 
 
@@ -625,11 +625,9 @@ def _is_searched(demand: Demand) -> bool:
 
 
 def _leader_key(pod: Pod) -> tuple[bool, str, str]:
-    """Return the sort key of a pod among those that share a claim.
+    """Return the sort key of a pod among those that share a claim. Pods that can still be scheduled come first.
 
-    The first one is the leader, which requests the devices.
-
-    Pods that can still be scheduled come before others.
+    The first of all pods is the leader, which requests the devices for all.
     """
     return pod.phase is not Phase.ACTIVE or pod.deleting or pod.gated_by_others, pod.name, pod.uid
 

@@ -254,7 +254,7 @@ class Inventory:
         """The number of requests with several alternatives, by the sets of devices of these alternatives."""
 
         self._unread = Due[PoolId]()
-        """The pools whose slices have changed."""
+        """The pools whose slices have changed, so that they have to be read again."""
         self._unmatched: deque[tuple[SelectedDevices, DeviceUnion]] = deque()
         """The new sets of devices for which no device was checked yet, each with unused sets to be removed."""
 
@@ -590,7 +590,7 @@ class Inventory:
             self._find_unions()
 
     def _find_unions(self) -> None:
-        """Compute ``unions`` again, and how the devices of each set are counted (``countings``)."""
+        """Compute `unions` again (the unions of sets of devices that nodes count), and ``countings`` of each set."""
         masks = self._mask_selections()
         links = self._link_selections(masks)
         unions: dict[DeviceUnion, None] = {}

@@ -82,9 +82,10 @@ class MatchingPods(Rule):
 
         self.wanted = self.watches_all = False
         self._reached: dict[str, int] = {}
-        """The pseudo resources whose pods may fit on other nodes now: labels of nodes or namespaces have changed.
+        """The pseudo resources of rules about other pods: waiting pods with such a rule may fit on other nodes now.
 
-        The value is a mark: it is reported when all pods queued for a recount before the mark are recounted.
+        The reason is a change of node labels or namespace labels. The value is a mark: it is reported when all pods
+        queued for a recount before the mark are recounted.
         """
 
         self._sees_namespaces = False
@@ -102,10 +103,13 @@ class MatchingPods(Rule):
         """The matchings that only rules of hypothetical pods have."""
 
         self._counting = _MatchingIndex()
-        """The matchings of waiting members: all pods in them have the amount."""
+        """The matchings of waiting members' rules: all pods in them request the pseudo resource of the matching."""
 
         self._repelling = _MatchingIndex()
-        """The matchings that only anti-affinity of running pods has: waiting members in them have the amount."""
+        """The matchings that only anti-affinity of running pods has.
+
+        Only waiting members in them request the pseudo resource of the matching.
+        """
 
         self._waiting: dict[str, None] = {}
         """The UIDs of the waiting members, while there are matchings in ``_repelling``."""
@@ -216,7 +220,7 @@ class MatchingPods(Rule):
 
         They stand for the rules that select the pod, and for its own anti-affinity, which excludes other pods. When
         such a pod is bound or ends, the gangs that these names concern are planned again
-        (`serried.api.interpod.list_concerns`).
+        (`serried.api.interpod.list_affected_names`).
         """
         return find_affecting_names(shape.requests)
 
@@ -256,9 +260,9 @@ class MatchingPods(Rule):
         return RuleChanges(counted, recounted=recounted, reached=reached)
 
     def _take_passed(self, waiting: dict[str, int], limit: int | None = None) -> list[str]:
-        """Remove and return the first entries whose mark in ``_recounts`` has passed; ``limit`` at most, None for all.
+        """Remove and return the first keys of ``waiting`` whose mark has passed; at most ``limit``, None for all.
 
-        A mark has passed when all pods that were queued before it are recounted.
+        The values are marks in ``_recounts``. A mark has passed when all pods that were queued before it are recounted.
         """
         passed = list(islice(takewhile(lambda each: self._recounts.has_passed(waiting[each]), waiting), limit))
         for each in passed:

@@ -149,7 +149,7 @@ class _Wave:
     """The node of one of these members."""
 
     places: set[_Place] = field(default_factory=set)
-    """The domains of these members, for each topology spread constraint of the class."""
+    """The domains in which these members are, for each topology spread constraint that they have."""
 
 
 class InterPodPlanRule(PlanRule):
@@ -169,16 +169,16 @@ class InterPodPlanRule(PlanRule):
 
         self._rules: dict[MemberClass, _Rules] = {}
         self.closed: dict[MemberClass, frozenset[str]] = {}
-        """The nodes that no member of a class may use, wherever other members are placed."""
+        """The nodes that no member of a class (equal members) may use, wherever other members are placed."""
 
         self.couples = False
         """True if the placement of one member affects where other members may be placed."""
 
         self._near_at_begin: dict[Count, tuple[int, dict[str, int]]] = {}
-        """The pods that affinity selects at the begin of the wave: their total, and their number by domain."""
+        """The pods that affinity selects when the current wave began: their total, and their number by domain."""
 
         self._least_at_begin: dict[SpreadCount, int] = {}
-        """The number of pods in the domain with the fewest at the begin of the wave."""
+        """The number of pods in the domain with the fewest, when the current wave began."""
 
         self._wave: dict[MemberClass, _Wave] = {}
 
@@ -251,7 +251,7 @@ class InterPodPlanRule(PlanRule):
         return found
 
     def _find_closed(self, kind: MemberClass) -> None:
-        """Set ``closed`` for a class: the nodes that none of its members may use, wherever other members are placed."""
+        """Set ``closed`` for equal members: the nodes that none of them may use, wherever other members are placed."""
         rules = self._rules[kind]
         if not (rules.anti_affinity or rules.affinity or rules.spread):
             self.closed[kind] = frozenset()
@@ -330,10 +330,9 @@ class InterPodPlanRule(PlanRule):
         return all(_keeps_skew(each, node) for each in rules.spread)
 
     def begin_wave(self) -> None:
-        """Begin a wave, i.e.
+        """Begin a wave: members that kube-scheduler may try in any order when all members placed so far are assumed.
 
-        members that kube-scheduler may try in any order when all members placed so far are assumed. `join_wave` adds
-        members to it.
+        `join_wave` adds members to it.
         """
         rules = self._rules.values()
         self._near_at_begin = {count: (count.total, dict(count.by_domain)) for each in rules for count in each.affinity}

@@ -1,5 +1,7 @@
 """Restricts pods to nodes that their volume claims allow (`Volumes`), by the rules of kube-scheduler 1.37.
 
+The Store calls `Volumes` for each pod with volume claims.
+
 - VolumeBinding: the volume of a bound claim determines which nodes reach it. A claim that waits for its first consumer
   may get any fitting volume (FindMatchingVolume), or one that is provisioned where its StorageClass, and the capacity
   reported by the driver, allow it. Any other claim must be bound first.
@@ -75,7 +77,7 @@ class Volumes(Rule):
         self.attachments = Attachments()
         self.claims: dict[Key, VolumeClaim] = {}
         self.reading = False
-        """True while one of the lazy kinds is being listed."""
+        """True while a kind of `_LAZY`, such as StorageClass, is being listed, so that pods with claims wait."""
 
         self._listing: set[type] = set()
         self.kinds = self._list_kinds()
@@ -127,7 +129,8 @@ class Volumes(Rule):
     def _find_unknown(self, claim: VolumeClaim, coming: HypotheticalClaims) -> str:
         """Return a phrase why it is not known on which nodes a hypothetical pod's claim gets a volume; "" if it is.
 
-        ``coming`` are the claims that would be created with the pod: nobody has provisioned a volume for them yet.
+        ``coming`` are the claims that would be created with the pod. If their StorageClass does not wait for a
+        consumer, their volumes may be provisioned anywhere.
         """
         if claim.volume:
             return ""
@@ -167,7 +170,7 @@ class Volumes(Rule):
         return self._changed_nodes.take(AT_ONCE)
 
     def extend_node(self, node: Node) -> Node:
-        """Return the node with its volume limit for each CSI driver as an allocatable amount.
+        """Return the node with its volume limit for each CSI driver as a pseudo resource in its allocatable.
 
         Volumes that several pods on the node share are subtracted.
         """
@@ -494,7 +497,7 @@ class Volumes(Rule):
         return self._require(name, required=False) or self._note_driver(name)
 
     def _require(self, driver: str, *, required: bool) -> list[Pod]:
-        """Set whether pods with volumes of a driver need a node with the driver.
+        """Set whether pods with volumes of a driver need a node that has the driver (a CSINode lists it).
 
         Return the pods that have to be updated: all with claims if that has changed, else none.
         """

@@ -75,7 +75,7 @@ class _VolumeIndex:
                 self._by_label.setdefault((found.key, value), []).append(place)
 
     def find(self, node: Node, taken: Collection[str], own: Collection[str]) -> Volume | None:
-        """Return the first volume of the pool that the node reaches and that is not chosen yet; None if there is none.
+        """Return the first volume that a node reaches and that is not chosen yet; None if there is none.
 
         ``taken`` are the names of volumes chosen for other members, ``own`` those for other claims of the same member.
         """
@@ -91,7 +91,7 @@ class _VolumeIndex:
         return next((each for each in left if each.name not in taken and each.name not in own), None)
 
     def reset(self) -> None:
-        """Let all volumes be found again, because some that were chosen are free now."""
+        """Let `find` look at all volumes again, because some that were chosen are free now."""
         self._passed.clear()
 
     def _list_reached(self, values: Iterable[str | None], node: Node) -> list[Volume]:
@@ -181,7 +181,7 @@ class VolumeChoices(PlanRule):
         """The shared claims for which a volume was chosen before the current wave began."""
 
         self.closed: dict[MemberClass, frozenset[str]] = {}
-        """The nodes on which members of a class lack a volume, wherever other members are placed."""
+        """The nodes on which members of a class (equal members) lack a volume, wherever other members are placed."""
 
         self._placed: dict[tuple[MemberClass, str], list[_ChosenVolumes]] = {}
         """The volumes chosen for the placed members, by class and node."""
@@ -310,10 +310,7 @@ class VolumeChoices(PlanRule):
                 index.reset()
 
     def begin_wave(self) -> None:
-        """Begin a wave, i.e.
-
-        members that kube-scheduler may try in any order when all members placed so far are assumed.
-        """
+        """Begin a wave: members that kube-scheduler may try in any order when all members placed so far are assumed."""
         self._before = frozenset(self._volume_of)
 
     def fits_wave(self, kind: MemberClass, name: str) -> bool:

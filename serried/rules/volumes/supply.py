@@ -334,18 +334,21 @@ class Attachments:
         return replace(node, allocatable={**node.allocatable, **amounts}) if amounts else node
 
     def put(self, found: CSINode) -> bool:
-        """Add or replace a CSINode. Return whether the set of limited drivers has changed."""
+        """Add or replace a CSINode. Return whether the set of drivers that have a limit on some node has changed."""
         old = self.nodes.get(found.name)
         self.nodes[found.name] = found
         return self._count(old.limits if old is not None else (), found.limits)
 
     def drop(self, name: str) -> bool:
-        """Remove a CSINode. Return whether the set of limited drivers has changed."""
+        """Remove a CSINode. Return whether the set of drivers that have a limit on some node has changed."""
         old = self.nodes.pop(name, None)
         return self._count(old.limits if old is not None else (), ())
 
     def require(self, driver: str, *, required: bool) -> bool:
-        """Set whether pods with volumes of a driver need a node with the driver. Return whether that has changed."""
+        """Set whether pods with volumes of a driver need a node that has the driver (a CSINode lists it).
+
+        Return whether that has changed.
+        """
         if required is (driver in self.required):
             return False
         if required:
