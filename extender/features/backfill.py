@@ -187,13 +187,13 @@ class Backfill(Feature):
         self.head: Head | None = None
 
         self._beyond_share: dict[GroupKey, str] = {}
-        """The gangs for which no nodes are kept because of their namespace's share, each with the phrase for users."""
+        """The gangs that need more nodes than their namespace may have, so that none are kept; with a phrase for users."""
 
         self.contenders: dict[GroupKey, None] = {}
         """The rejected gangs that wait for free resources and may become the head."""
 
         self._namespaces: Counter[str] = Counter()
-        """The number of contenders by namespace."""
+        """The number of gangs in ``contenders`` by namespace."""
 
         self._first_forecasts: dict[GroupKey, float | None] = {}
         """The time of the first forecast of each gang, in loop seconds; None if it had no time. For metrics."""
@@ -207,7 +207,7 @@ class Backfill(Feature):
         """
 
         self._waiting: dict[GroupKey, Waiting] = {}
-        """The contenders among which the next head is searched, each with its place in the queue."""
+        """The gangs in ``contenders`` among which the next head is searched, each with its place in the queue."""
 
         self._forecasting: dict[GroupKey, tuple[Waiting, PlanRequest, Verdict]] = {}
         """The rejected gangs whose forecast is being computed, with place in the queue, request and verdict."""
@@ -216,7 +216,7 @@ class Backfill(Feature):
         """The gangs that would fit if they could use the head's nodes."""
 
         self._searched_at = -math.inf
-        """The loop time of the last search for the first contender."""
+        """The loop time of the last search for the gang that should be the head."""
 
         self._remembered: dict[GroupKey, None] = {}
         """The gangs about which any other field may hold something, including the head. As a dict: an ordered set."""

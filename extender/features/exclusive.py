@@ -1,8 +1,8 @@
 """Exclusive gangs, which have a domain to themselves, and the limit for the exclusive domains of one namespace.
 
 A PodGroup with `Preference.exclusive` is planned in no domain of its topology key in which another exclusive gang is
-planned, runs, or has slots kept for replacements (`Exclusive.pre_filter`). `allow` checks that again when victims have
-ended. A setting limits the share of the domains that exclusive gangs of one namespace may occupy. If a gang waits
+planned, runs, or has slots kept for replacements (`Exclusive.pre_filter`). `Exclusive.allows_plan` checks that again
+when victims have ended. A setting limits the share of the domains that exclusive gangs of one namespace may occupy. If a gang waits
 because its namespace has reached the limit, `post_filter` adds that to the verdict.
 """
 
