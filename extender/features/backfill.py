@@ -58,7 +58,7 @@ If the head has more nodes, a gang behind it may use none of them.
 """
 
 _MAX_PAUSED = 16
-"""The most gangs of a namespace that may be paused for lack of a forecast.
+"""The most gangs of a namespace that may be paused (i.e. cannot be the head) because no forecast was found for them.
 
 While so many are, other gangs of the namespace get no forecast. Forecasts take computing time, and one namespace must
 not use it all.
@@ -68,13 +68,19 @@ _MAX_PAUSE_DOUBLINGS = 5
 """The most times that the pause of a gang without a forecast is doubled."""
 
 _SEARCH_SECONDS = 30.0
-"""The pause between two searches for the first contender. Ageing alone may change which one is first."""
+"""The pause between two searches for the gang that should be the head.
+
+Ageing alone, without any event, may make another gang the first one in the queue order.
+"""
 
 _MAX_CANDIDATES = 4
-"""The most gangs whose forecasts are computed at the same time, of one namespace or after one search."""
+"""The most forecasts that are computed at the same time for gangs of one namespace.
+
+It is also the most gangs that one search for the next head requeues, so that their forecasts are computed.
+"""
 
 _CONTENDERS_PER_STEP = 500
-"""The number of contenders that are sorted in one step, before other work gets its turn."""
+"""The number of gangs that may become the head and are sorted in one step, before other work gets its turn."""
 
 _TOLERANCE_SECONDS = 30.0
 """A forecast counts as missed only if its gang is placed more than this long after it, as pods take time to end."""
@@ -82,7 +88,7 @@ _TOLERANCE_SECONDS = 30.0
 
 @dataclass(slots=True)
 class Head:
-    """The head of the queue, and the nodes kept for it. Times are loop seconds."""
+    """The head of the queue, and the nodes kept for it. `Backfill` has at most one. Times are loop seconds."""
 
     waiting: Waiting
     """The gang's place in the queue: its priority and the time since which it waits, for instance."""
@@ -103,23 +109,26 @@ class Head:
     """The topology key of which the gang wants a domain exclusively; None if it wants none."""
 
     beyond_share: bool = False
-    """True if the forecast has more nodes than one namespace's share.
+    """True if the forecast has more nodes than one namespace may have (``--namespace-share``).
 
-    Gangs of other namespaces may use the nodes then.
+    That is allowed while only gangs of one namespace wait. Gangs of other namespaces may use the nodes then.
     """
 
     has_missed: bool = False
     """True if the gang did not fit by an earlier forecast, or nodes were kept for it in vain before.
 
-    From then on, ends that are only measured from earlier Jobs are not trusted: gangs behind it need a deadline to
-    pass.
+    From then on, run times that were measured in earlier Jobs are not trusted. A gang behind the head may use its nodes
+    only if a deadline (activeDeadlineSeconds) ends the members before the forecast.
     """
 
     first_missed: float | None = None
     """The time of the first forecast at which the gang did not fit, since it became the head; None if there is none."""
 
     passed: dict[GroupKey, float] = field(default_factory=dict)
-    """The gangs behind the head that may use its nodes, each with the time at which all its members will have ended."""
+    """The gangs behind the head that may use its nodes, because all their members will have ended before the forecast.
+
+    The value is the time at which they will have ended.
+    """
 
     @property
     def group(self) -> GroupKey:
@@ -129,7 +138,10 @@ class Head:
 
 @dataclass(slots=True)
 class _Pause:
-    """Nodes kept in vain and missing forecasts of one gang, because of which it cannot be the head until ``until``."""
+    """The pause of a gang that cannot be the head until ``until``, and why the next pause will be longer.
+
+    A gang is paused when nodes were kept for it in vain, and when no forecast was found for it.
+    """
 
     until: float = -math.inf
     """The end of the pause, in loop seconds; minus infinity if the gang is not paused now."""
@@ -141,7 +153,7 @@ class _Pause:
     """
 
     times_without_forecast: int = 0
-    """The number of times in a row that no forecast was found, or that it was beyond the namespace's share.
+    """The number of times in a row that no forecast was found, or one with more nodes than the namespace may have.
 
     The next pause is twice as long with each.
     """
@@ -162,9 +174,9 @@ class _FormerHead:
 
 
 class Backfill(Feature):
-    """The feature that keeps nodes for the head.
+    """The feature that keeps nodes for the head of the queue, so that smaller gangs do not use all freed resources.
 
-    The context's ``clock`` gives loop seconds, ``wall`` seconds since 1970.
+    The core calls its methods. The context's ``clock`` gives loop seconds, ``wall`` seconds since 1970.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -187,7 +199,7 @@ class Backfill(Feature):
         self.head: Head | None = None
 
         self._beyond_share: dict[GroupKey, str] = {}
-        """The gangs that need more nodes than their namespace may have, so that none are kept; with a phrase for users."""
+        """The gangs that need more nodes than their namespace may have, so none are kept; with a phrase for users."""
 
         self.contenders: dict[GroupKey, None] = {}
         """The rejected gangs that wait for free resources and may become the head."""
@@ -240,7 +252,7 @@ class Backfill(Feature):
     # --- gangs that are planned --------------------------------------------------------------------------------
 
     def filter(self, waiting: Waiting, request: PlanRequest, plan: Plan) -> Plan | Verdict:
-        """Check a plan that was found.
+        """Check the plan of a gang against the nodes that are kept for the head.
 
         Return it if it avoids the head's nodes, or if the gang ends before the head's forecast. Else return a plan that
         avoids the head's nodes, or the verdict `Reason.BEHIND_HEAD` if there is none. Raises Unfinished while that plan
@@ -267,9 +279,11 @@ class Backfill(Feature):
         self._blocked.discard(group)
 
     def unschedulable(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
-        """Make a rejected gang a contender, and the head if it is the first one in the queue order.
+        """Add a rejected gang to those that may become the head.
 
-        Return ``refusal``. Its detail also names the nodes kept for the gang, if it is the head, or says why none are.
+        It is the head at once if it is first in the queue order. Return ``refusal``, the planner's verdict. If the gang
+        is the head, its detail also names the nodes kept for it, or else says why none are if it needs more nodes than
+        its namespace may have.
         """
         before = self._forecast()
         self._forget_last_plan(waiting.group)
@@ -278,9 +292,9 @@ class Backfill(Feature):
         return answer
 
     def _contend(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
-        """Make a rejected gang a contender, and the head if it is the first one in the queue order.
+        """Add a rejected gang to those that may become the head.
 
-        Return ``refusal``. Its detail also names the nodes kept for the gang, if it is the head, or says why none are.
+        It is the head at once if it is first in the queue order. Return ``refusal`` with the addition of `_add_detail`.
         If the forecast is still being computed, note the gang in ``_forecasting``; `revisit` tries again.
         """
         group = waiting.group
@@ -298,9 +312,9 @@ class Backfill(Feature):
         return self._add_detail(group, refusal)
 
     def _waits_for_forecasts(self, waiting: Waiting) -> bool:
-        """Return whether forecasts of four gangs of the namespace ahead of this one are being computed.
+        """Return whether the forecasts of four gangs of the namespace, all ahead in the queue, are being computed.
 
-        Then no forecast is computed for this gang yet; it is a contender without one.
+        If so, this gang has to wait for its forecast, and cannot become the head yet.
         """
         before = (
             other
@@ -314,7 +328,7 @@ class Backfill(Feature):
     ) -> Decision | Verdict | None:
         """Try again to compute the forecast of a gang that still waits. Return its verdict, completed by the forecast.
 
-        Return ``said`` if no forecast of the gang is outstanding.
+        Return ``said``, the last verdict, if no forecast of the gang is being computed.
         """
         found = self._forecasting.get(group.key)
         if found is None or group.key not in self._queue:
@@ -327,9 +341,9 @@ class Backfill(Feature):
         return answer
 
     def left_queue(self, group: GroupKey, *, placed: bool) -> None:
-        """Forget a gang that no longer waits for free resources; ``placed`` says whether it got them.
+        """Forget a gang that no longer waits for free resources. If it was the head, release its nodes.
 
-        If it was the head, release its nodes.
+        ``placed`` is True if the gang got its resources, False if it was deleted or has lost its quorum.
         """
         before = self._forecast()
         self._blocked.discard(group)
@@ -343,10 +357,10 @@ class Backfill(Feature):
         self._requeue_if_changed(before)
 
     def list_requeues(self) -> Work[Iterable[GroupKey]]:
-        """Release the head's nodes if their time is over, and search for the first contender every 30 s.
+        """Release the head's nodes if their time is over, and search every 30 s for the gang that should be the head.
 
-        Requeue gangs that may become the head, and gangs for which the head's nodes have become usable. Return no gang,
-        as all are requeued here.
+        Requeue the gangs that come before the head, so that they become the head, and those that may use the head's
+        nodes by now. Return no gang, as all are requeued here.
         """
         now = self._context.clock()
         before = self._forecast()
@@ -376,7 +390,10 @@ class Backfill(Feature):
         return None if self.head is None else self.head.forecast
 
     def _requeue_if_changed(self, before: Forecast | None) -> None:
-        """Requeue the gangs that the head's nodes kept from fitting, if the forecast is no longer ``before``."""
+        """Requeue the gangs that would fit on the head's nodes, if the forecast is no longer ``before``.
+
+        They may be allowed to use some of these nodes now.
+        """
         if before is not None and before is not self._forecast():
             for group in self._blocked:
                 if group in self._queue:
@@ -392,7 +409,10 @@ class Backfill(Feature):
         return None if head is None or head.group != group or self._has_missed() else head.forecast.at
 
     def list_protected_nodes(self) -> Iterable[frozenset[str]]:
-        """Yield the set of nodes kept for the head, if there is a head."""
+        """Yield the set of nodes kept for the head, so that no autoscaler removes them.
+
+        Yield nothing without a head.
+        """
         if self.head is not None:
             yield self.head.forecast.nodes
 
@@ -430,10 +450,11 @@ class Backfill(Feature):
     # --- the head ----------------------------------------------------------------------------------------------
 
     def _is_eligible(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> bool:
-        """Return whether a rejected gang may become the head.
+        """Return whether a gang that the planner rejected with the verdict ``refusal`` may become the head.
 
-        It must lack resources for its quorum and not be paused. False also if its namespace has its share of exclusive
-        domains already, as free resources alone would not help, or if too many gangs of the namespace are paused.
+        It must lack resources for its quorum, and not be paused. Return False also if ``--backfill`` is off, if too
+        many gangs of its namespace are paused, or if its namespace may have no more exclusive domains: then free
+        resources alone would not help the gang.
         """
         pause = self._pauses.get(group)
         paused = pause is not None and self._context.clock() < pause.until
@@ -463,10 +484,11 @@ class Backfill(Feature):
         pause.times_without_forecast += 1
 
     def _contend_for_head(self, waiting: Waiting, request: PlanRequest) -> bool:
-        """Add a contender and make it the head if it is first in the queue order.
+        """Add a gang to those that may become the head, and make it the head if it is first in the queue order.
 
-        Update the forecast of the head itself. Return False if no nodes can be kept for it: no forecast was found, or
-        it is beyond the namespace's share. Raises Unfinished while the forecast is being computed.
+        If it is the head already, update its forecast. Return False if it is first but cannot be the head: no forecast
+        was found, or the forecast has more nodes than the namespace may have. Raises Unfinished while the forecast is
+        being computed.
         """
         now = self._context.clock()
         self._add_contender(waiting.group, now)
@@ -490,10 +512,10 @@ class Backfill(Feature):
         return forecast is not None
 
     def _add_contender(self, group: GroupKey, now: float) -> None:
-        """Add a contender.
+        """Add a gang to ``contenders``, the gangs that may become the head. ``now`` is in loop seconds.
 
-        A head of another namespace with more nodes than its namespace's share stops being the head: only a namespace
-        that is the only one to wait may exceed its share.
+        A head of another namespace stops being the head if it has more nodes than one namespace may have
+        (``--namespace-share``): that is allowed only while only gangs of one namespace wait.
         """
         if group not in self.contenders:
             self.contenders[group] = None
@@ -531,9 +553,11 @@ class Backfill(Feature):
         return forecast is not None
 
     def _add_detail(self, group: GroupKey, refusal: Verdict) -> Verdict:
-        """Return the verdict, with an addition to its detail: the nodes kept for the gang, or why none may be.
+        """Return the verdict ``refusal``, with an addition to its detail about the nodes kept for the gang.
 
-        The detail stays as it is if the gang is not the head and its namespace's share is not the obstacle.
+        If the gang is the head, that is how many nodes are kept for it, and when it should fit. If none are kept
+        because it needs more nodes than its namespace may have, that is the reason. Otherwise return ``refusal`` as it
+        is.
         """
         said = self.head.text if group in self and self.head is not None else self._beyond_share.get(group, "")
         return replace(refusal, detail="; ".join(part for part in (refusal.detail, said) if part)) if said else refusal
@@ -542,7 +566,7 @@ class Backfill(Feature):
         """Release the head's nodes if their time is over. Return the gangs to be planned again.
 
         These are the head if its forecast was missed or one of its nodes was deleted, gangs whose pause has ended, and
-        gangs that have lost the head's nodes to another namespace.
+        gangs that have just stopped being the head in favour of another namespace (`_add_contender`).
         """
         now = self._context.clock()
         due = [*self._end_pauses(now), *self._displaced]
@@ -615,8 +639,8 @@ class Backfill(Feature):
     def list_closed_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """Return the nodes that the plan of a gang must not use because they are kept for the head.
 
-        These are the nodes of `list_kept_nodes`, without those where the whole gang would fit besides the head and the
-        running pods that the forecast does not expect to end.
+        These are the nodes of `list_kept_nodes` without those on which both fit: the whole gang and the head, besides
+        the running pods that the forecast does not expect to end.
         """
         kept = self.list_kept_nodes(waiting, request)
         if self.head is None or not kept:
@@ -627,11 +651,15 @@ class Backfill(Feature):
         )
 
     def list_kept_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return all nodes that are kept from a gang for the head; none if the gang is ahead of the head in the queue.
+        """Return all nodes that are kept from a gang for the head.
 
-        For a gang that wants a domain exclusively, these are all nodes of the domain that the head will get
-        exclusively, if the topology key is the same. No nodes are kept from a gang in `Head.passed`, from late members
-        of a running gang, or from other namespaces if the head is beyond its namespace's share.
+        If the gang wants a domain exclusively, all nodes of the domain that the head will get exclusively are among
+        them, provided that both have the same topology key. Return none in these cases:
+
+        - The gang is the head, or comes before it in the queue.
+        - All members of the gang will have ended before the head's forecast (`Head.passed`).
+        - The request is for members that join a running gang.
+        - The head has more nodes than one namespace may have, and the gang is of another namespace.
         """
         head = self.head
         if head is None or request.need == 0 or waiting.group == head.group or waiting.group in head.passed:
@@ -643,7 +671,7 @@ class Backfill(Feature):
         return head.forecast.nodes | (self._list_exclusive_domain(head, request) if request.exclusive else frozenset())
 
     def _list_too_small(self, request: PlanRequest) -> frozenset[str]:
-        """Return the head's nodes that, even without other pods, could not hold head and whole gang together."""
+        """Return the head's nodes that are too small for head and whole gang together, even without other pods."""
         if self.head is None:
             return frozenset()
         wanted = _sum_requests(request)
@@ -652,21 +680,21 @@ class Backfill(Feature):
         )
 
     def _list_shareable(self, wanted: Resources) -> Collection[str]:
-        """Return the nodes of the head of which it needs only a part, so that another gang might fit besides.
+        """Return the nodes of which the head needs only a part, so that another gang might fit there as well.
 
         ``wanted`` are the gang's total requests. Return no node if the head has more than 64, as each is checked.
-        Return none if either gang has rules about other pods, volumes or devices: names of such resources have a colon,
-        and totals do not say whether both gangs fit.
+        Return none if either gang has rules about other pods, volumes or devices: totals do not say whether both gangs
+        fit then. Resources that stand for such rules have a colon in their names.
         """
         shares = self.head.forecast.shares if self.head is not None else {}
         asked = chain(wanted, *(share.requests for share in shares.values())) if len(shares) <= _MAX_SHARED else [":"]
         return () if any(":" in name for name in asked) else shares.keys()
 
     def _has_room_for_both(self, name: str, wanted: Resources, *, with_pods: bool = False) -> bool:
-        """Return whether a node has room for ``wanted`` besides what the head needs there.
+        """Return whether the node ``name`` has enough resources for ``wanted`` besides what the head needs there.
 
-        Only resources that both request are compared. With ``with_pods``, the running pods count as well, but not those
-        whose end the forecast expects.
+        Only resources that both request are compared. With ``with_pods``, what running pods use is subtracted, except
+        for pods that the forecast expects to end. Without, the node counts as empty.
         """
         node = self._context.store.nodes.get(name)
         if self.head is None or node is None:
@@ -692,10 +720,11 @@ class Backfill(Feature):
         return frozenset(name for name, node in self._context.store.nodes.items() if node.labels.get(key) == domain)
 
     def list_kept_domains(self, waiting: Waiting, key: str | None) -> frozenset[str]:
-        """Return the domain of ``key`` that the head will get exclusively, as a set; empty if it gets none.
+        """Return the domain of ``key`` that the head will get exclusively, for a gang behind it in the same namespace.
 
-        Empty also unless the gang is behind the head in the same namespace: the domain counts in the namespace's share
-        of exclusive domains, so that gangs behind the head do not use up the share.
+        The domain counts as one of those that the namespace may have exclusively, so that gangs behind the head do not
+        take the last one from it. Return the empty set for gangs of other namespaces and gangs ahead of the head, and
+        if the head gets no domain of this key exclusively.
         """
         head = self.head
         if head is None or key is None or head.exclusive_in != key or not head.forecast.domain:
@@ -736,8 +765,9 @@ class Backfill(Feature):
     def _list_kept_from_plain_pod(self, pod: Pod) -> frozenset[str]:
         """Return the head's nodes if they are kept from a pod of no gang; else none.
 
-        They are not kept from a pod with a priority above the head's, raised by ageing, from a pod that will have ended
-        before the forecast, or from other namespaces if the head is beyond its namespace's share.
+        They are not kept from a pod with a priority above the head's (as raised by ageing), nor from a pod that will
+        have ended before the forecast. If the head has more nodes than one namespace may have, they are not kept from
+        other namespaces.
         """
         head = self.head
         if head is None or pod.priority > self._order.raised_priority(head.waiting):
@@ -747,12 +777,18 @@ class Backfill(Feature):
         return head.forecast.nodes if self._find_end(head, [pod]) is None else frozenset()
 
     def _forget_pass(self, group: GroupKey) -> None:
-        """Remove a gang from `Head.passed`, as it is planned again: by now it may end after the forecast."""
+        """Withdraw a gang's permission to use the head's nodes (`Head.passed`), as the gang is planned again.
+
+        By now it may end after the forecast.
+        """
         if self.head is not None:
             self.head.passed.pop(group, None)
 
     def make_refusal(self, request: PlanRequest) -> Verdict:
-        """Return the verdict of a gang that would fit if it could use the head's nodes: it names head and forecast."""
+        """Return the verdict of a gang that would fit only on the head's nodes.
+
+        Its reason is `Reason.BEHIND_HEAD`; it names the head and its forecast.
+        """
         head = self.head
         assert head is not None  # noqa: S101 - narrows for the type checker: without a head no node is kept
         return Verdict(Reason.BEHIND_HEAD, need=request.need, key=self._name(head.group), detail=head.text)
@@ -764,10 +800,10 @@ class Backfill(Feature):
     # --- forecasts ---------------------------------------------------------------------------------------------
 
     def _find_forecast_within_share(self, group: GroupKey, request: PlanRequest) -> Forecast | None:
-        """Return the forecast for a gang; None if there is none, or it has more nodes than its namespace's share.
+        """Return the forecast for a gang; None if there is none, or if it has more nodes than the namespace may have.
 
-        The share does not count while contenders of only one namespace wait. Raises Unfinished while it is being
-        computed.
+        The limit (``--namespace-share``) does not apply while only gangs of one namespace wait. Raises Unfinished while
+        the forecast is being computed.
         """
         forecast = self._find_forecast(group, request)
         self._beyond_share.pop(group, None)
@@ -826,9 +862,10 @@ def _classify_error(at: float | None, now: float) -> tuple[str, float | None]:
 
 
 def _is_better(new: Forecast, old: Forecast, now: float) -> bool:
-    """Return whether a new forecast should replace the old one.
+    """Return whether a new forecast should replace the old one. ``now`` is in loop seconds.
 
-    It must be at least a tenth of the remaining wait earlier, or have a known time. ``now`` is in loop seconds.
+    A forecast with a known time replaces one without. If both have a time, the remaining wait must become shorter by
+    more than a tenth.
     """
     if new.at is None or old.at is None:
         return new.at is not None

@@ -51,9 +51,9 @@ class HandledMembers(Memory):
     """What is remembered of one gang: the members that were disrupted, and those that are ended because of them."""
 
     handled: set[str] = field(default_factory=set)
-    """The UIDs of members whose disruption needs no more handling, so that it has effect only once.
+    """The UIDs of members whose disruption was handled, so that it is not handled again.
 
-    Another component has disrupted them, or Serried ends them because of such a member.
+    These are members that another component has disrupted, and the members that Serried ends because of those.
     """
 
     ending: set[str] = field(default_factory=set)
@@ -240,7 +240,7 @@ class _Endings:
         return gang.memory.find(HandledMembers) if gang is not None else None
 
     async def evict_together(self, key: GroupKey, uids: Collection[str], disrupted: str) -> None:
-        """Evict the members ``uids``, because the member ``disrupted`` (UID) was disrupted, or none of them.
+        """Evict all members ``uids`` or none of them, because the member ``disrupted`` (UID) was disrupted.
 
         None is evicted if a dry run shows that one of them may not be evicted. Even after it, a budget may forbid some
         evictions, if other pods were evicted meanwhile. These are tried again until no member is left, or until the

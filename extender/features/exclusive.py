@@ -2,8 +2,9 @@
 
 A PodGroup with `Preference.exclusive` is planned in no domain of its topology key in which another exclusive gang is
 planned, runs, or has slots kept for replacements (`Exclusive.pre_filter`). `Exclusive.allows_plan` checks that again
-when victims have ended. A setting limits the share of the domains that exclusive gangs of one namespace may occupy. If a gang waits
-because its namespace has reached the limit, `post_filter` adds that to the verdict.
+when victims have ended. The setting ``--namespace-share`` limits how many of the domains exclusive gangs of one
+namespace may occupy. If a gang waits because its namespace has reached the limit, `Exclusive.post_filter` adds that to
+the verdict.
 """
 
 from collections.abc import Collection, Iterator
@@ -78,7 +79,8 @@ def exclude_occupied(
     """Return the request with the domains excluded that other exclusive gangs occupy.
 
     ``exhausted`` is set if the namespace may have no more exclusive domains. Then all domains are excluded, and
-    evictions could only free a domain that the namespace has already. Pods with the UIDs ``gone`` count as deleted.
+    preemption may only take over a domain from another gang of the namespace. Pods with the UIDs ``gone`` count as
+    deleted.
     """
     taken = find_occupied_domains(group, store, ledger, gone)
     freeable = find_freeable_domains(group, store, ledger, gone) if taken else taken
@@ -119,7 +121,7 @@ class ExhaustedShare:
     namespace: str
 
     held: frozenset[str]
-    """The domains that exclusive gangs of the namespace have, or get first in the queue."""
+    """The domains that exclusive gangs of the namespace have, and the one that the head of the queue will get."""
 
     domains: frozenset[str]
     """All domains of the key in the cluster."""
@@ -204,7 +206,11 @@ class Exclusive(Feature):
         return exclude_occupied(request, group, self._store, self._ledger, exhausted)
 
     def post_filter(self, refused: Refused, refusal: Verdict) -> Verdict:
-        """Return the planner's refusal of a gang, with a detail if its namespace has reached its limit of domains."""
+        """Return the verdict to report for a gang that the planner has rejected with the verdict ``refusal``.
+
+        That is ``refusal``, with a detail if the gang waits because its namespace has as many exclusive domains as it
+        may have. ``refused`` has the gang and its request.
+        """
         memory = refused.gang.memory.find(LastShare)
         if memory is None or memory.exhausted is None or refused.request.pinned:
             return refusal

@@ -63,7 +63,7 @@ Then the cause concerns all nodes, for instance a missing right.
 
 
 class _Change(Enum):
-    """The change that the annotations of a node need."""
+    """The change that a node needs: to get the annotations that keep autoscalers from removing it, or to lose them."""
 
     PROTECT = "protect"
     UNPROTECT = "unprotect"
@@ -184,7 +184,7 @@ class NodeProtection(Feature):
     def _list_held(self, now: float) -> dict[str, float]:
         """Return the nodes that are reserved or kept for gangs, each with the loop time since which it is.
 
-        Minus infinity if a reservation has no binding cycle.
+        The time is minus infinity for a reservation without a binding cycle.
         """
         kept = {
             name

@@ -130,9 +130,10 @@ class KeptOffPods:
         """The node sets that were kept from plain pods at the last tick, or at a filter call since."""
 
     def add_cycle(self, cycle: BindingCycle) -> None:
-        """Keep plain pods off the nodes of a cycle with victims until it ends.
+        """Keep plain pods off the nodes of a binding cycle with victims until the cycle ends.
 
-        Ignored if its members are nominated: then kube-scheduler keeps other pods off.
+        Ignored if the members are nominated to these nodes, as kube-scheduler keeps other pods off them then. They are
+        not nominated if they are tried in a fixed order (see the module).
         """
         if cycle.open_slots.has_waves:
             self._cycles[cycle.reservation.group] = cycle
@@ -193,7 +194,7 @@ class KeptOffPods:
             self._united.clear()
 
     def _unite(self, parts: tuple[frozenset[str], ...]) -> frozenset[str]:
-        """Return the union of node sets; the same object in each call while the sets are the same.
+        """Return the union of the node sets ``parts``. It is the same object in each call while the sets are the same.
 
         Callers compare unions by identity, which is fast.
         """
@@ -444,7 +445,10 @@ class RefusedPreemptors:
         self._refused.pop(uid, None)
 
     def requeue_due(self) -> None:
-        """Requeue the remembered pods for which one of their binding cycles has ended. Called about twice a second."""
+        """Requeue the remembered pods if a binding cycle because of which candidates were left out has ended.
+
+        Called about twice a second. A pod needs only one of its cycles to end.
+        """
         due = (refused for refused in self._refused.values() if self._has_ended(refused.cycles))
         self._requeue(list(islice(due, _MAX_REQUEUED)))
 
@@ -618,7 +622,11 @@ class Candidates:
 
 
 class PlainPods(Feature):
-    """The feature for plain pods, i.e. pods of no gang. Every method is synchronous."""
+    """The feature that keeps plain pods (pods of no gang) off nodes kept for gangs, and answers their preempt calls.
+
+    It requeues plain pods that kube-scheduler would try again too late or never. The core calls its methods, which are
+    all synchronous.
+    """
 
     def __init__(self, parts: Parts) -> None:
         context = parts.context
@@ -644,14 +652,14 @@ class PlainPods(Feature):
         return chosen
 
     def unreserve_pod(self, node: str) -> None:
-        """Watch a node, because a bind call for it has failed, so that kube-scheduler releases resources there.
+        """Watch a node because a bind call for it has failed: kube-scheduler releases resources there now.
 
-        A plain pod that is nominated to the node and that kube-scheduler fails to try is requeued later.
+        A plain pod that is nominated to the node, would fit now, but is not tried by kube-scheduler, is requeued later.
         """
         self._overlooked.watch_node(node)
 
     def reserve(self, cycle: BindingCycle) -> None:
-        """Keep plain pods off the nodes of a cycle with victims that begins, if nominations cannot do that."""
+        """Keep plain pods off the nodes of a binding cycle with victims that begins (`KeptOffPods.add_cycle`)."""
         self._kept_off.add_cycle(cycle)
 
     def list_requeues(self) -> Work[Iterable[GroupKey]]:
