@@ -85,7 +85,7 @@ class Repair:
 
 
 NO_REPAIR = Repair()
-"""The value for a gang of which no slot is kept for a replacement."""
+"""The `Repair` of a gang without replacements of deleted members for which slots are kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,10 @@ _MAX_LOOKUPS = 8
 
 
 class OwnerLookup:
-    """Asks the API server whether the Jobs and parents exist for which pods wait. ``clock`` gives loop seconds."""
+    """Asks the API server whether the owner exists for which pods wait: a Job, or the parent object of a PodGroup.
+
+    ``clock`` gives loop seconds.
+    """
 
     def __init__(self, client: ApiClient, groups: Groups, clock: Callable[[], float]) -> None:
         self._client = client

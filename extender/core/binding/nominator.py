@@ -180,7 +180,7 @@ class Nominator:
             if len(self._background) - self._waiting_for_retry >= _WRITERS:
                 return
             self._sent[uid] = (now, activations + 1)
-            self.note_filter_call(uid)  # a member that does not come must not fill the window
+            self.note_filter_call(uid)  # a member that kube-scheduler does not try must not fill the window
             if pod.held_by_gate and not cycle.open_slots.any_node and not member.nominated:
                 self.nominate(cycle, [uid])  # the nomination has failed; the gate is lifted only after it
             else:
@@ -210,7 +210,8 @@ class Nominator:
         member = cycle.member(uid)
         if slot is None or pod is None or cycle.over or member.call is not None or member.bound:
             return
-        # kube-scheduler treats a nominated pod as present on the node, which may keep off mates of earlier waves.
+        # kube-scheduler treats a nominated pod as present on the node. Members that are to be placed before it, as they
+        # are in earlier waves, might find their nodes infeasible then.
         any_order = cycle.open_slots.in_any_order(uid) and uid != cycle.open_slots.chosen_missed
         if cycle.waits_for_victims:
             if not any_order and cycle.open_slots.is_first_on_node(uid, cycle.reservation.slots):
@@ -218,7 +219,7 @@ class Nominator:
                 self._nominate_again_if_moved(cycle, uid, slot.node)
             return
         if cycle.open_slots.waits_for_mates(uid):
-            return  # it is nominated when its wave opens
+            return  # it is nominated when the members before it are placed
         known = uid in self._sent
         self._sent.setdefault(uid, (self._clock(), 0))
         if any_order:

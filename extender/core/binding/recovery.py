@@ -344,7 +344,7 @@ class Recovery:
         """Return the topology key of a record's domain, guessed from the node labels: the record has no key.
 
         It is a label key that has the domain as its value on all nodes of the record. If there are several, any one
-        keeps the gang together. "" if there is none; no node has that label.
+        keeps the gang together. "" if there is none: as a key it is on no node, so no member gets another node.
         """
         nodes = (self._store.nodes.get(slot.node) for slot in reservation.slots.values())
         labels = [node.labels.items() for node in nodes if node is not None]

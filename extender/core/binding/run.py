@@ -214,7 +214,7 @@ class CycleRunner:
 
     async def _record(self, cycle: BindingCycle) -> None:
         if cycle.reservation.need == 0 and not cycle.waits_for_victims:
-            # The quorum is bound already: each member is bound when it comes, and needs no record.
+            # The quorum is bound already: each member is bound at its bind call, and needs no record.
             cycle.enter(CycleStage.BINDING)
             self._effects.nominate(cycle)
             return

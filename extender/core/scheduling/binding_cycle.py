@@ -196,7 +196,7 @@ class BindingCycle:
     """The UIDs of bound members that the watch may not have shown as bound yet."""
 
     _failing: dict[str, None] = field(default_factory=dict)
-    """The UIDs of members whose `Member.failure` is set, in the order in which their Bindings failed; used as a set."""
+    """The UIDs of members whose Binding failed and is being repeated, in the order of the failures; used as a set."""
 
     _changed: dict[str, None] | None = None
     """The UIDs of members that `CycleUpdates.update` has to check; used as an ordered set.
@@ -273,7 +273,7 @@ class BindingCycle:
 
     def is_done(self) -> bool:
         """Return whether every member with a slot is bound."""
-        # A member may be bound and have no slot any more, so only the smaller number says enough by itself.
+        # Fewer bound members than slots prove that one is missing. Otherwise bound members may have no slot any more.
         return len(self._bound) >= len(self.reservation.slots) and self.reservation.slots.keys() <= self._bound
 
     def has_unseen(self, pending: Callable[[str], bool]) -> bool:
@@ -613,8 +613,8 @@ class BindingCycle:
     def count_idle(self, now: float, seconds: float, *, assumed: bool) -> None:
         """Add ``seconds`` in which kube-scheduler was idle, and note that the time is counted up to ``now``.
 
-        If kube-scheduler has ``assumed`` a member, they do not count towards the gang's idle deadline. The whole time
-        since the last count then postpones its total deadline.
+        The gang has a deadline for idle seconds, and a total one. If kube-scheduler has ``assumed`` a member, the idle
+        seconds do not count towards the first, and the whole time since the last count postpones the second.
         """
         if not assumed:
             self.late_seconds += seconds

@@ -88,7 +88,7 @@ class Offers:
             state.learn_offer(pod.shape, names, self._clock())
 
     def close_unoffered(self, cycle: BindingCycle, pod: Pod) -> None:
-        """Have the cycle avoid all nodes that kube-scheduler does not offer to members like this one.
+        """Have the cycle avoid all nodes that kube-scheduler does not offer to members with the same requests as this.
 
         Only for members with devices that only kube-scheduler can count. Nodes that filter has answered to other
         members of the cycle stay open: they may be missing only because those members fill them.

@@ -36,9 +36,10 @@ class Wave:
     uids: list[str]
 
     any_order: bool = False
-    """True if kube-scheduler may try the members in any order: each takes the first open slot that it is offered.
+    """True if kube-scheduler may try the members in any order.
 
-    The members then have equal requests and constraints. They are not nominated, but activated together.
+    Each takes the first slot of the wave, in the plan's order, that is not taken yet and whose node it is offered. The
+    members have equal requests and constraints. They are not nominated, but activated together.
     """
 
 

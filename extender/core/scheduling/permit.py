@@ -209,7 +209,10 @@ class Permit:
         return found if found is not None and found.uid == cycle.group.uid else cycle.group
 
     def find_group(self, cycle: BindingCycle) -> PodGroup | None:
-        """Return the PodGroup for which the cycle was planned, as it is now; None if it is deleted or a new one."""
+        """Return the PodGroup for which the cycle was planned, as it is now.
+
+        None if it is deleted, even if another PodGroup has its name by now.
+        """
         found = self._store.groups.get(cycle.reservation.group)
         return found if found is not None and found.uid == cycle.group.uid else None
 

@@ -330,7 +330,7 @@ _MAX_PREEMPTION_SECONDS = 80.0
 """The most seconds of work for a search for victims. Each search that is given up doubles them for the next."""
 
 _CONTENT_FRACTION = 0.5
-"""The fraction of its seconds of work after which a search for victims returns the best result so far."""
+"""The fraction of its time limit after which a search for victims returns the best result so far."""
 
 _MAX_PLAN_SECONDS = 32.0
 """The most seconds of work for a plan. Each try that is given up doubles them for the next."""
@@ -355,7 +355,7 @@ _MAX_RESTARTS = 3
 """The number of times that a child makes a plan again because the cluster has changed meanwhile."""
 
 _MAX_ANSWERS = 4
-"""The number of answers that are kept per group until the group uses them."""
+"""The number of answers (plans, forecasts and results of searches) that are kept per group until it uses them."""
 
 
 class TaskResult(NamedTuple):

@@ -357,9 +357,10 @@ class Refusals:
     # --- readings ----------------------------------------------------------------------------------------------
 
     def find_rejection(self, waiting: Iterable[Pod], now: float, cluster: Cluster) -> str:
-        """Return kube-scheduler's message of a rejection that still holds; "" for none. An ended one is dropped.
+        """Return kube-scheduler's message if it had no node for a member while other members of the gang had theirs.
 
-        ``waiting`` are the members without a node: the rejection has ended if its member is not among them.
+        Return "" if that has not happened, or does not count any more: for instance if that member is no longer
+        among the members without a node, which are in ``waiting``. In the latter case it is forgotten.
         """
         found = self.rejection
         if found is None:

@@ -99,7 +99,7 @@ def describe_refused(
         return Verdict(Reason.PLANNING, have=have, need=need, detail=pod.awaits)
     if pod.obstacle:
         return Verdict(Reason.NO_CAPACITY, have=have, need=need, detail=f"{pod.name} can run nowhere: {pod.obstacle}")
-    # The same text before and after kube-scheduler says the same, so that no second event is written.
+    # kube-scheduler may later say the same about the pod. The text does not change then, so no second event is written.
     nowhere = [name for name in pod.missing if not pod.objection or f"Insufficient {name}" in pod.objection]
     if nowhere:
         names = " and ".join(nowhere)

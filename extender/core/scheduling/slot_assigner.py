@@ -172,7 +172,7 @@ class SlotAssigner:
             return None
         own, mates = cycle.reservation.slots[pod.uid].node, cycle.reservation.nodes
         found = self._list_usable(cycle, pod, names)
-        # Nodes with many slots come first: they have some for the next mates, too, so the gang stays close together.
+        # Nodes with many slots come first: members that are tried next may get one there, too, close to this one.
         found.sort(key=lambda name: (name not in mates, -len(self._ledger.list_on(name))))
         for name, uid in self._list_slots(found):
             if self._may_exchange_between_gangs(uid, pod, own):

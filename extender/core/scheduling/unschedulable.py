@@ -414,7 +414,7 @@ class UnschedulableGroups:
         if not hint.counted:
             return domain if self._may_help(hint, waiting, node, before) else None
         free = self._count(hint, node, self._used.get(name, {}))
-        # A verdict between the two counts includes some of these slots. The bound may be too high, but never too low.
+        # If the planner has counted between the two counts, some members are counted twice: too many, never too few.
         grown = free - (0 if before is None else self._count(hint, node, before))
         waiting.bounds[domain] = waiting.bounds.get(domain, waiting.default_bound) + max(0, grown)
         return domain if free else None
@@ -446,7 +446,7 @@ def _has_more(hint: QueueingHint, free: Collection[Shape], node: Node, before: R
     """
     if len(hint.shapes) == 1:
         return any(count_fitting(shape, node, before) < count_fitting(shape, node, used) for shape in free)
-    # Two shapes may fit together where neither has a slot more than before.
+    # One member of each of two shapes may fit together now, though of each shape no more members fit than before.
     wanted = {name for shape in hint.shapes for name, _ in shape.requests}
     return any(before.get(name, 0) > used.get(name, 0) for name in wanted)
 
