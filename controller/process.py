@@ -156,7 +156,7 @@ class Controller:
         # A standby's queue is not its work: the leader carries it out.
         self._metrics.queued(len(self.queue) if leads else 0)
         self._metrics.certificates({use.value: expiry for use, expiry in list_expiries().items()})
-        self.feed.show(time.monotonic())
+        self.feed.set_gauges(time.monotonic())
 
     def _make_events(self, client: ApiClient) -> EventWriter:
         # The two events of a gang Job cost as much as its objects, so under load events are dropped first.

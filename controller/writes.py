@@ -149,8 +149,8 @@ def watched_kinds(level: ApiLevel) -> tuple[Kind, ...]:
     CompositePodGroups of Serried's own API group are included in any case: this controller writes their priority,
     because no admission plugin does.
     """
-    composites = Kind.COMPOSITES if level == FALLBACK else Kind.COMPOSITES_BESIDE
-    return (*_KINDS, Kind.POD_GROUPS_BESIDE, Kind.WORKLOADS_BESIDE, composites)
+    composites = Kind.COMPOSITES if level == FALLBACK else Kind.SECOND_COMPOSITES
+    return (*_KINDS, Kind.SECOND_POD_GROUPS, Kind.SECOND_WORKLOADS, composites)
 
 
 async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[GroupKey]:

@@ -1,8 +1,8 @@
-"""Compares the Store with the API server (`Comparison`): objects missing, superfluous or outdated in the Store.
+"""Compares the Store, the cache of watched objects, with the API server (`Comparison`), to find bugs in the cache.
 
-Each watched kind is listed in pages and compared in slices, so that the event loop can do other work. A watch is always
-slightly behind, so differences are checked twice: one is only reported if it persists after a pause in which the Store
-has not changed the object.
+Each watched kind is listed in pages, and compared in slices of 2 ms, so that the event loop can run other tasks. A
+watch is always slightly behind, so an object that differs is compared again after a second. The difference is reported
+if it persists although the Store has not changed the object meanwhile.
 """
 
 import asyncio
@@ -21,30 +21,35 @@ from serried.kube.errors import ApiError
 from serried.kube.wire import JSON, identity, list_params
 
 _OBJECTS_PER_PAGE = 25
-"""Small, because a page is decoded at once, and a node with its images has more than ten kilobytes."""
+"""The size of a page: small, because a page is decoded without a pause, and a node may have more than 10 kB."""
 
 _SLICE_SECONDS = 0.002
-"""The time spent on objects after which the loop pauses, for as long again."""
+"""The time in seconds after which the comparison pauses, for as long as it has run."""
 
-_LONGEST_REST_SECONDS = 0.01
-"""The maximum pause. Waiting for a page counts as time spent, and needs no pause of that length."""
+_MAX_PAUSE_SECONDS = 0.01
+"""The maximum pause. The measured time includes waits for the API server, which need no pause as long as they were."""
 
-_SETTLE_SECONDS = 1.0
-"""The time that a watch may be behind."""
+_RECHECK_SECONDS = 1.0
+"""The pause before differing objects are compared again: within this time a watch shows the latest change."""
 
 MAX_NAMED = 100
-"""The maximum number of objects of a kind that are checked twice and reported by name."""
+"""The maximum number of objects of a kind that are compared again and reported by name."""
 
 
 class Difference(StrEnum):
-    """The ways in which an object in the Store can differ from the API server."""
+    """The ways in which the Store can differ from the API server in one object."""
 
     MISSING = "missing"
+    """The object exists, but not in the Store."""
+
     EXTRA = "extra"
+    """The object is in the Store, but does not exist any more."""
+
     STALE = "stale"
+    """The Store has another state of the object."""
 
     MALFORMED = "malformed"
-    """Serried cannot decode the object, and keeps its last valid state."""
+    """Serried cannot decode the object, so the Store keeps its last valid state, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +59,19 @@ class Drift:
     kind: Kind
 
     listed: int = 0
-    """The number of objects at the API server."""
+    """The number of objects of the kind at the API server."""
 
     cached: int = 0
-    """The number of objects in the Store."""
+    """The number of objects of the kind in the Store."""
 
     named: tuple[tuple[str, Difference], ...] = ()
-    """The differing objects as ``namespace/name``, or as the name alone."""
+    """The objects that differed in both comparisons, as (``namespace/name`` or name, difference)."""
 
     left_off: int = 0
-    """The number of further objects that differed at the first check."""
+    """The number of further objects that differed in the first comparison, and were not compared again."""
 
     served: bool = True
-    """False if the API server does not serve the kind, so that there is nothing to compare."""
+    """False if the API server does not serve the kind, so that there is nothing to compare; the counts are 0."""
 
     error: str = ""
     """The reason why the kind could not be compared; "" if it was."""
@@ -74,47 +79,52 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
-    """An object that differed at the first check."""
+    """An object that differed in the first comparison."""
 
     identity: Hashable
-    """The identity under which the Store has it."""
+    """The key of the object in the Store's map (`Channel.identify`)."""
 
     key: Key
+    """The namespace ("" if cluster-scoped) and name of the object."""
+
     cached: Item | None
+    """The object in the Store at the first comparison; None if it was not there."""
 
 
 class _Pace:
-    """Limits a comparison to half of the time of the event loop."""
+    """Limits a comparison to about half of the time of the event loop, by pauses."""
 
     def __init__(self) -> None:
         self._begun = time.perf_counter()
 
     async def rest_if_due(self) -> None:
-        """Pause if a slice is over."""
+        """Pause if more than 2 ms have passed since the last pause. Call it after each object."""
         spent = time.perf_counter() - self._begun
         if spent > _SLICE_SECONDS:
-            await asyncio.sleep(min(spent, _LONGEST_REST_SECONDS))
+            await asyncio.sleep(min(spent, _MAX_PAUSE_SECONDS))
             self._begun = time.perf_counter()
 
 
 class Comparison:
-    """Compares on request, one kind after another. ``rest`` sleeps."""
+    """Compares the Store of ``feed`` with the API server on request. ``sleep`` waits for a number of seconds."""
 
-    def __init__(self, client: ApiClient, feed: Feed, rest: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(
+        self, client: ApiClient, feed: Feed, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
         self._client = client
         self._feed = feed
-        self._rest = rest
+        self._sleep = sleep
 
         self.under_way = False
-        """True during a comparison. Callers make one at a time, because it costs the API server lists."""
+        """True during a comparison. Callers must not start another one then: each costs the API server full lists."""
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds that can be compared: those that the feed watches."""
+        """The kinds that can be compared: those that the feed watches at the moment."""
         return self._feed.followed
 
     async def compare(self, kinds: Iterable[Kind]) -> list[Drift]:
-        """Return the drift of each kind."""
+        """Compare these kinds one after the other. Return one result for each, also if the API server fails."""
         self.under_way = True
         try:
             return [await self._compare(kind) for kind in kinds]
@@ -142,13 +152,13 @@ class Comparison:
                     suspects.append(_Suspect(key, _find_key(item), item))
             await pace.rest_if_due()
         if suspects:
-            await self._rest(_SETTLE_SECONDS)
+            await self._sleep(_RECHECK_SECONDS)
         named = [(each.key, found) for each in suspects[:MAX_NAMED] if (found := await self._check_again(kind, each))]
         names = tuple((_write_key(key), found) for key, found in named)
         return Drift(kind, len(listed), cached, names, max(0, len(suspects) - MAX_NAMED))
 
     async def _list(self, kind: Kind, suspects: list[_Suspect]) -> AsyncGenerator[Hashable, None]:
-        """Yield the identity of each object at the API server, and add those that differ to ``suspects``."""
+        """List a kind. Yield the identity of each object, and append the objects that differ to ``suspects``."""
         channel = self._feed.channels[kind]
         reflector = self._feed.reflectors[kind]
         path = reflector.resource.path(reflector.selection.namespace)
@@ -163,7 +173,10 @@ class Comparison:
                     await pace.rest_if_due()
 
     async def _check_again(self, kind: Kind, suspect: _Suspect) -> Difference | None:
-        """Return how the object still differs; None if it does not, or if the Store has changed it meanwhile."""
+        """Read one object from the API server again. Return how the Store still differs from it.
+
+        Return None if it does not differ, or if the Store has changed the object since the first comparison.
+        """
         channel = self._feed.channels[kind]
         reflector = self._feed.reflectors[kind]
         only = f"metadata.name={suspect.key.name}"
@@ -179,7 +192,7 @@ class Comparison:
 
 
 def _compare_object(channel: Channel[Any, Any], obj: JSON) -> Difference | None:
-    """Return how the Store differs from an object at the API server; None if it does not."""
+    """Return how the Store differs from ``obj``, an object at the API server; None if it does not."""
     held = channel.held.get(channel.identify(obj))
     if held is not None and held.version and held.version == obj["metadata"].get("resourceVersion"):
         return None

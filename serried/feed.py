@@ -1,6 +1,8 @@
-"""Applies watches to the Store (`Feed`): reflector, decode, put or drop. Each process runs it with the kinds it needs.
+"""Keeps the Store, the cache of watched objects, up to date with the API server (`Feed`).
 
-Events are applied synchronously: when the handler returns, the Store is updated and the owner has been called.
+For each kind a reflector lists and watches the objects. Each object is decoded and put into the Store, or dropped from
+it if it was deleted, and then the process is told (`Feed.on_change`). All of this happens synchronously for one event
+before the next event is read. Extender and controller each run one `Feed`, with the kinds that they need.
 """
 
 import asyncio
@@ -78,20 +80,23 @@ Item: TypeAlias = (
     | ForeignLevels
 )
 OnChange = Callable[[Item | None, Item | None], None]
-"""Called with the object before and after a change; None if it did not, or does not, exist.
+"""A function that is called after each change of the Store, with the object before and after the change.
 
-The Store is updated before.
+The first is None if the object is new, the second if it was deleted.
 """
 
 OnMalformed = Callable[[Malformed, Mapping[str, str]], None]
-"""Called with the problem, and an object reference as in Events."""
+"""A function that is called when an object cannot be decoded, once for each problem.
+
+It gets the problem, and a reference to the object as in the field ``regarding`` of an Event.
+"""
 
 V = TypeVar("V", bound=Item)
 I = TypeVar("I")  # noqa: E741 - the identity under which the Store keeps a V
 
 
 class Kind(StrEnum):
-    """The kinds that can be watched. The value is the plural of the resource, with its group where needed."""
+    """The kinds that can be watched. The value is the plural of the resource, with the API group where two share it."""
 
     NODES = "nodes"
     PODS = "pods"
@@ -117,27 +122,32 @@ class Kind(StrEnum):
     TOPOLOGY_LEVELS = "topologylevels"
     KUEUE_TOPOLOGIES = "topologies.kueue.x-k8s.io"
     GROVE_BINDINGS = "clustertopologybindings.grove.io"
-    POD_GROUPS_BESIDE = "podgroups.scheduling.serried.dev"
-    """The kinds of `ApiLevel.second_level`, this one and the next two."""
-    WORKLOADS_BESIDE = "workloads.scheduling.serried.dev"
-    COMPOSITES_BESIDE = "compositepodgroups.scheduling.serried.dev"
+    SECOND_POD_GROUPS = "podgroups.scheduling.serried.dev"
+    """PodGroups of `ApiLevel.second_level`, which Serried reads as well if it uses the native API."""
+    SECOND_WORKLOADS = "workloads.scheduling.serried.dev"
+    """Workloads of `ApiLevel.second_level`."""
+    SECOND_COMPOSITES = "compositepodgroups.scheduling.serried.dev"
+    """CompositePodGroups of `ApiLevel.second_level`."""
     vars().update({f"pods.{row.plural}": f"pods.{row.plural}" for row in PARENTS.values() if row.followed_pods})
     # Each selects some more pods, for a process that does not watch all pods. No pod may match two selections.
 
 
 PARENT_KINDS = {Kind(row.plural): row.kind for row in PARENTS.values()}
-"""The watched kinds of parents, with their kind in the API."""
+"""The owner kinds such as JobSets that Serried watches, with their kind in the API, for instance ``JobSet``."""
 
 SELECTED_PODS = {
     Kind(f"pods.{row.plural}"): Selection(labels=row.followed_pods) for row in PARENTS.values() if row.followed_pods
 }
-"""The pods that the controller watches besides those of Jobs. The extender watches all pods instead."""
+"""The selections of pods that the controller watches instead of all pods, by kind.
+
+They are pods of owner kinds that have no Jobs, such as LeaderWorkerSets. The extender watches all pods (`Kind.PODS`).
+"""
 
 ALL_KINDS = tuple(kind for kind in Kind if kind not in SELECTED_PODS)
 
 _PODS = (Kind.PODS, *SELECTED_PODS)
 
-_KINDS_BESIDE = frozenset({Kind.POD_GROUPS_BESIDE, Kind.WORKLOADS_BESIDE, Kind.COMPOSITES_BESIDE})
+_SECOND_LEVEL_KINDS = frozenset({Kind.SECOND_POD_GROUPS, Kind.SECOND_WORKLOADS, Kind.SECOND_COMPOSITES})
 
 _FOR_RULES = frozenset(
     {
@@ -146,7 +156,7 @@ _FOR_RULES = frozenset(
         *(Kind.DEVICE_CLASSES, Kind.RESOURCE_SLICES, Kind.RESOURCE_CLAIMS, Kind.DEVICE_TAINT_RULES),
     }
 )
-"""The kinds watched for rules (`serried.cluster.rule.RuleKind`)."""
+"""The kinds that are watched for scheduling rules (`serried.cluster.rule.Rule`): volumes, devices, namespaces."""
 
 OPTIONAL_KINDS = frozenset(
     {
@@ -154,37 +164,41 @@ OPTIONAL_KINDS = frozenset(
         *(Kind.BUDGETS, Kind.TOPOLOGY_LEVELS, Kind.KUEUE_TOPOLOGIES, Kind.GROVE_BINDINGS),
         *_FOR_RULES,
         *PARENT_KINDS,
-        *_KINDS_BESIDE,
+        *_SECOND_LEVEL_KINDS,
     }
 )
-"""The kinds that the cluster may not serve, or not let Serried read: Serried works without them."""
+"""The kinds that the API server need not serve, or need not let Serried read: Serried works without them."""
 
 GROUP_KINDS = frozenset({Kind.WORKLOADS, Kind.POD_GROUPS})
-"""The kinds that define gangs at the API level in use."""
+"""The kinds that define gangs at the API level of the cluster."""
 
 _WATCH_TIMING = WatchTiming()
 
 _OPTIONAL_WATCH_TIMING = WatchTiming(unserved=15.0, absent_after=0.0)
-"""The timing for optional kinds. They are retried less often, because nothing waits for them.
+"""The timing of the reflectors of optional kinds.
 
-Most clusters lack some of these kinds, so a start does not wait until their absence is certain.
+A kind that is not served is retried only every 15 s, because nothing waits for it. Its first 404 already counts: most
+clusters lack some of these kinds, and a start must not wait until a second 404 confirms the first.
 """
 
-_QUESTION_SECONDS = 1.0
-"""The interval at which kinds wanted for hypothetical pods are started."""
+_WANTED_POLL_SECONDS = 1.0
+"""The interval of checks whether a rule needs a kind that is not watched yet, for a simulated pod.
+
+A simulation (of a gang that is not in the cluster) brings no event of a watch, so its needs have to be polled.
+"""
 
 _MAX_PROBLEMS = 1000
-"""The maximum number of remembered problems, so that each is reported once."""
+"""The maximum number of decoding problems that are remembered, so that each is logged once."""
 
 
 @dataclass(eq=False)
 class Feed:
-    """Keeps ``store`` up to date with the cluster for ``kinds`` while `run` runs.
+    """Keeps ``store`` up to date with the objects of ``kinds`` at the API server, while `run` runs.
 
-    A kind may be restricted to a selection; an object that does not match any more counts as deleted. An optional kind
-    that is not served or not permitted counts as listed without objects, and is retried. If GROUP_KINDS or the
-    PodGroups of scheduler-plugins cannot be read, or a kind that is not optional is not served, the Store's
-    ``obstacles`` say why.
+    ``selections`` restrict kinds by selectors; an object that does not match any more counts as deleted. A kind in
+    ``optional`` that the API server does not serve, or forbids to read, counts as listed without objects, and is
+    retried. If one of GROUP_KINDS or the PodGroups of scheduler-plugins cannot be read, or a kind that is not optional
+    is not served, ``Store.obstacles`` says so.
     """
 
     client: ApiClient
@@ -197,34 +211,38 @@ class Feed:
     on_malformed: OnMalformed = field(default=lambda _problem, _about: None, kw_only=True)
 
     channels: "Mapping[Kind, Channel[Any, Any]]" = field(init=False)
-    """The functions that apply objects of each kind to the Store."""
+    """For each kind the functions that decode its objects and put them into the Store; also of kinds not watched."""
 
     reflectors: Mapping[Kind, Reflector] = field(init=False)
+    """The reflectors of the kinds that this feed watches, now or as soon as a rule needs them."""
 
     synced: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """Set after the first lists of all kinds; cleared while a kind that is not optional is not served."""
+    """Set when the first lists of all kinds are in the Store; cleared while a required kind is not served.
+
+    Kinds that no rule needs yet do not count.
+    """
 
     unserved: set[Kind] = field(default_factory=set, init=False)
-    """The kinds that the API server does not serve."""
+    """The watched kinds for which the API server answers 404 at the moment."""
 
     malformed: Counter[Kind] = field(default_factory=Counter, init=False)
-    """The number of sightings of unusable objects. The Store keeps their last valid state."""
+    """The number of versions of objects that could not be decoded, by kind. The Store keeps the last valid version."""
 
     _cached: Counter[Kind] = field(default_factory=Counter, init=False)
-    """The number of objects in the Store by kind. Counted here, because a map of the Store may hold two kinds."""
+    """The number of objects in the Store by kind. Counted here, because one map of the Store may have several kinds."""
 
     _idle: set[Kind] = field(default_factory=set, init=False)
-    """The kinds that are not watched yet, because no rule needs them."""
+    """The kinds of rules that are not watched yet, because no pod needs them so far (`RuleKind.lazy`)."""
 
     _obstacles: dict[Kind, str] = field(default_factory=dict, init=False)
-    """The reason why a kind of GROUP_KINDS cannot be read; "" if it can."""
+    """For kinds of GROUP_KINDS the sentence why the kind cannot be read; "" or no entry if it can."""
 
     _problems: set[Malformed] = field(default_factory=set, init=False)
-    """The problems that have been reported."""
+    """The decoding problems that have been logged."""
 
     def __post_init__(self, kinds: Iterable[Kind]) -> None:
         self.channels = _channels(self.store, self.level)
-        followed = [kind for kind in kinds if kind in self.channels and kind not in _list_absent(self.level)]
+        followed = [kind for kind in kinds if kind in self.channels and kind not in _list_unavailable(self.level)]
         self._of_rules = {Kind(each.plural): (rule, each) for rule in self.store.all_rules for each in rule.kinds}
         self._idle = {kind for kind in followed if kind in self._of_rules and self._of_rules[kind][1].lazy}
         self._needed = {kind: asyncio.Event() for kind in self._idle}
@@ -244,32 +262,35 @@ class Feed:
 
     @property
     def unlisted(self) -> frozenset[Kind]:
-        """The kinds that ``synced`` waits for."""
+        """The kinds that are not in the Store yet: their first list is missing, or a required one is not served."""
         return frozenset(self._unlisted)
 
     @property
     def followed(self) -> tuple[Kind, ...]:
-        """The kinds that are watched at the moment."""
+        """The kinds that this feed watches at the moment: without those that no rule needs yet."""
         return tuple([kind for kind in self.reflectors if kind not in self._idle])
 
     @property
     def blind_since(self) -> float:
-        """The monotonic time since which a required kind has not been watched; infinity if all are.
+        """The monotonic time since which no changes of some required kind arrive; infinity if all watches work.
 
-        GROUP_KINDS that may not be read do not count, because the Store's obstacles report them.
+        A kind of GROUP_KINDS that is not served or forbidden does not count: ``Store.obstacles`` reports it.
         """
         needed = self.reflectors.keys() - self.optional - {kind for kind, what in self._obstacles.items() if what}
         return min((self.reflectors[kind].blind_since_monotonic for kind in needed), default=math.inf)
 
-    def show(self, now: float) -> None:
-        """Set the gauges of caches and watches; ``now`` is on the monotonic clock, as in the reflectors."""
+    def set_gauges(self, now: float) -> None:
+        """Set the metrics of cached objects and of the time since each watch received anything.
+
+        ``now`` is the monotonic time.
+        """
         for kind, reflector in self.reflectors.items():
             self.client.metrics.cached(kind.value, self._cached[kind])
             if reflector.listed.is_set():
                 self.client.metrics.silent(kind.value, now - reflector.last_event_monotonic)
 
     async def run(self) -> None:
-        """Watch all kinds until cancelled."""
+        """Watch all kinds until cancelled; those that no rule needs yet as soon as a rule does."""
         async with asyncio.TaskGroup() as tasks:
             for kind, reflector in self.reflectors.items():
                 tasks.create_task(self._follow(kind, reflector), name=f"watch {kind}")
@@ -311,7 +332,7 @@ class Feed:
         self.on_change(old, new)
 
     def _start_wanted(self) -> None:
-        """Start the watches that rules need now."""
+        """Start the watches of kinds that a rule has come to need (`Rule.wanted`)."""
         begun = [kind for kind in self._idle if self._of_rules[kind][0].wanted]
         self._idle.difference_update(begun)
         for kind in begun:
@@ -319,10 +340,13 @@ class Feed:
             self._note_state(kind, KindState.LISTING)
 
     async def _poll_wanted(self) -> None:
-        """Start watches that rules need for hypothetical pods, which come without events."""
+        """Check every second whether a rule needs more kinds, until all are watched.
+
+        Real pods cause this check by their events. Pods of a simulated gang have no events.
+        """
         while self._idle:
             self._start_wanted()
-            await asyncio.sleep(_QUESTION_SECONDS)
+            await asyncio.sleep(_WANTED_POLL_SECONDS)
 
     def _note_state(self, kind: Kind, state: KindState, why: str = "") -> None:
         if kind in self._of_rules:
@@ -409,29 +433,33 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Channel(Generic[V, I]):
-    """The functions that apply objects of one kind to the Store."""
+    """Describes for the feed how objects of one kind are decoded, and how they get into the Store."""
 
     resource: Resource
+    """The resource to list and watch."""
 
     decode: Callable[[object], V | Malformed]
+    """Function that decodes an object of the API."""
 
     identify: Callable[[JSON], I]
-    """Reads the identity under which the Store has the object."""
+    """Function that returns the identity of an object of the API: its key in ``held``."""
 
     held: Mapping[I, V]
-    """The Store's map of the objects."""
+    """The Store's map of the decoded objects by identity. It may have objects of several kinds (see ``owns``)."""
 
     put: Callable[[V], None]
+    """Function that adds or replaces a decoded object in the Store."""
 
     drop: Callable[[I], None]
+    """Function that removes the object with this identity from the Store."""
 
     owns: Callable[[I], bool] = lambda _: True
-    """Returns whether an object in ``held`` is of this kind, because some maps hold several kinds."""
+    """Function that returns whether the object with this identity in ``held`` is of this kind."""
 
 
-def _list_absent(level: ApiLevel) -> set[Kind]:
-    """Return the kinds that do not exist at an API level."""
-    absent = set() if level.second_level is not None else set(_KINDS_BESIDE)
+def _list_unavailable(level: ApiLevel) -> set[Kind]:
+    """Return the kinds that are not watched at an API level, because they do not exist there."""
+    absent = set() if level.second_level is not None else set(_SECOND_LEVEL_KINDS)
     if level.inline:
         absent.add(Kind.POD_GROUPS)
     if not level.has_composites:
@@ -458,7 +486,7 @@ def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
 
 
 def _level_channels(store: Store) -> dict[Kind, Channel[Any, Any]]:
-    """Return the channels of kinds that name labels for topology levels."""
+    """Return the channels of the kinds that say which node labels are topology levels (Serried's, Kueue's, Grove's)."""
     levels = store.levels
     return {
         Kind.TOPOLOGY_LEVELS: Channel(
@@ -489,19 +517,21 @@ def _parent_channel(store: Store, kind: str) -> Channel[Any, Any]:
 
 
 def _group_channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
-    """Return the channels of kinds that define gangs, at the API level in use and beside it."""
-    pod_group, workload, composite = map(_reader_beside(level), (decode_pod_group, decode_workload, decode_composite))
-    used, beside = (level.group, level.version), (FALLBACK.group, FALLBACK.version)
+    """Return the channels of the kinds that define gangs, of ``level`` and of its `ApiLevel.second_level`."""
+    pod_group, workload, composite = map(
+        _make_second_level_marker(level), (decode_pod_group, decode_workload, decode_composite)
+    )
+    first, second = (level.group, level.version), (FALLBACK.group, FALLBACK.version)
     groups = Layers(_keep_key, store.put_group, store.drop_group)
     trees = Layers(_keep_key, store.put_composite, store.drop_composite)
     loads = Layers(_keep_key, store.put_workload, store.drop_workload)
     return {
-        Kind.POD_GROUPS: Channel(pod_groups(*used), decode_pod_group, _group_key, *groups.above),
-        Kind.POD_GROUPS_BESIDE: Channel(pod_groups(*beside), pod_group, _group_key, *groups.below),
+        Kind.POD_GROUPS: Channel(pod_groups(*first), decode_pod_group, _group_key, *groups.above),
+        Kind.SECOND_POD_GROUPS: Channel(pod_groups(*second), pod_group, _group_key, *groups.below),
         Kind.COMPOSITES: Channel(composites(level), decode_composite, _key, *trees.above),
-        Kind.COMPOSITES_BESIDE: Channel(composites(FALLBACK), composite, _key, *trees.below),
-        Kind.WORKLOADS: Channel(workloads(*used), decode_workload, _key, *loads.above),
-        Kind.WORKLOADS_BESIDE: Channel(workloads(*beside), workload, _key, *loads.below),
+        Kind.SECOND_COMPOSITES: Channel(composites(FALLBACK), composite, _key, *trees.below),
+        Kind.WORKLOADS: Channel(workloads(*first), decode_workload, _key, *loads.above),
+        Kind.SECOND_WORKLOADS: Channel(workloads(*second), workload, _key, *loads.below),
         Kind.COMPATIBLE_POD_GROUPS: Channel(
             *(pod_groups(*COMPATIBLE_API.split("/")), decode_compatible_group, _compatible_key),
             *(store.groups, store.put_group, store.drop_group),
@@ -514,16 +544,19 @@ def _keep_key(item: Any) -> Any:
     return item.key
 
 
-def _reader_beside(level: ApiLevel) -> Callable[[Callable[[object], Any]], Callable[[object], Any]]:
-    """Return a function that wraps a decoder for objects beside the API level in use."""
+def _make_second_level_marker(level: ApiLevel) -> Callable[[Callable[[object], Any]], Callable[[object], Any]]:
+    """Return a function that wraps a decoder, so that the decoded objects name the second level in their field ``api``.
+
+    So the Store can tell objects of `ApiLevel.second_level` from those of ``level`` itself.
+    """
     api = level.second_level.api_version if level.second_level is not None else ""
 
     def mark(decode: Callable[[object], Any]) -> Callable[[object], Any]:
-        def decode_beside(obj: object) -> Any:
+        def decode_second(obj: object) -> Any:
             found = decode(obj)
             return found if isinstance(found, Malformed) else replace(found, api=api)
 
-        return decode_beside
+        return decode_second
 
     return mark
 

@@ -1,8 +1,9 @@
-"""The settings of both processes: flags, then environment variables ``SERRIED_*`` of the same name, then defaults.
+"""The settings of extender and controller: a flag, else the environment variable ``SERRIED_*``, else a default.
 
-`extender_settings` and `controller_settings` read them; nothing else reads command line or environment. Each field is
-a flag: its type says which values are valid, and its docstring is the text of ``--help``. A bad value ends the process
-with a sentence that names the flag or variable.
+`extender_settings` and `controller_settings` read them; nothing else reads command line or environment. Each field of
+the classes is a flag: ``log_level`` is ``--log-level`` and SERRIED_LOG_LEVEL. The type of the field says which values
+are valid, and its docstring is the text of ``--help``. An invalid value ends the process with a sentence that names the
+flag or variable.
 """
 
 import argparse
@@ -34,10 +35,10 @@ class Address(NamedTuple):
     """The address of a listener."""
 
     host: str
-    """A name or an address; "" for every address, IPv4 and IPv6."""
+    """A host name or an IP address; "" for all addresses of the machine, IPv4 and IPv6."""
 
     port: int
-    """The port; 0 for any free one."""
+    """The port; 0 for any free port, which the kernel chooses."""
 
     @property
     def is_loopback(self) -> bool:
@@ -324,7 +325,7 @@ _REMOVED = {
     "exclusive_share": _ONE_SHARE,
     "repair_share": _ONE_SHARE,
 }
-"""Flags of earlier releases, and the advice for users who still set them."""
+"""The flags of earlier releases that no longer exist (names with underscores), with an advice for their users."""
 
 
 _MOVED = (
@@ -334,19 +335,26 @@ _MOVED = (
 
 
 class Setting(NamedTuple):
-    """One setting and its value. Values are written as on the command line, "" for none."""
+    """One setting with its present value, for the page ``/debug/config``. Values are written as on the command line."""
 
     flag: str
+    """The flag, such as ``--log-level``."""
+
     variable: str
+    """The environment variable, such as SERRIED_LOG_LEVEL."""
+
     value: str
+    """The value in use; "" for none."""
+
     default: str
+    """The default value; "" for none, or if it depends on the machine."""
 
     about: str
     """The text of ``--help``."""
 
 
 def describe_settings(settings: CommonSettings) -> list[Setting]:
-    """Return every setting, in the order of ``--help``."""
+    """Return all settings with their values in ``settings``, in the order of ``--help``."""
     return [
         Setting(
             flag=_name_flag(field.alias or name),
@@ -373,18 +381,28 @@ def _write_value(value: object) -> str:
 
 
 def extender_settings(argv: Sequence[str], environ: Environ = os.environ) -> ExtenderSettings:
-    """Read the settings of ``serried extender``. Exit with status 2 on a bad value, with 0 after --help."""
+    """Return the settings of ``serried extender`` from its arguments ``argv`` and environment variables.
+
+    Exits the process: with status 2 on an invalid flag or value, with 0 after ``--help`` or ``--version``.
+    """
     holder = environ.get("POD_NAME") or socket.gethostname()
     return _read(ExtenderSettings, "extender", argv, environ, {"lease_holder_prefix": holder})
 
 
 def controller_settings(argv: Sequence[str], environ: Environ = os.environ) -> ControllerSettings:
-    """Read the settings of ``serried controller``. Exit with status 2 on a bad value, with 0 after --help."""
+    """Return the settings of ``serried controller`` from its arguments ``argv`` and environment variables.
+
+    Exits the process: with status 2 on an invalid flag or value, with 0 after ``--help`` or ``--version``.
+    """
     return _read(ControllerSettings, "controller", argv, environ, {"lease_holder": environ.get("POD_NAME", "")})
 
 
 def _read(settings: type[S], command: str, argv: Sequence[str], environ: Environ, found: Mapping[str, str]) -> S:
-    """Read settings from flags, environment and defaults; ``found`` are the defaults that depend on the machine."""
+    """Return the settings of the class ``settings`` from flags, environment variables and defaults.
+
+    ``command`` is the subcommand of ``serried``, for error messages. ``found`` has the defaults that depend on the
+    environment, by field name. Exits the process with status 2 if a value is invalid.
+    """
     fields = {field.alias or name: field for name, field in settings.model_fields.items()}
     variables = {name: environ[_name_variable(name)] for name in fields if _name_variable(name) in environ}
     parser = _make_parser(command, fields, found)
@@ -411,7 +429,7 @@ def _read(settings: type[S], command: str, argv: Sequence[str], environ: Environ
 
 
 def _describe_error(error: ErrorDetails, field: FieldInfo) -> str:
-    """Return the predicate of a sentence about a bad value, such as "must be HOST:PORT"."""
+    """Return what is wrong with a value that pydantic has rejected, such as "must be HOST:PORT"."""
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     rule = error["msg"].partition(" should")[2].partition(", unable to parse")[0]
@@ -446,7 +464,7 @@ def _make_parser(command: str, fields: Mapping[str, FieldInfo], found: Mapping[s
 
 
 def _show_value(field: FieldInfo) -> str:
-    """Return the name of a flag's value for ``--help``, such as SECONDS or {on,off}."""
+    """Return the placeholder for a flag's value in ``--help``, such as SECONDS or {on,off}."""
     shown = [each for each in field.metadata if isinstance(each, str)]
     return shown[-1] if shown else f"{{{','.join(get_args(field.annotation))}}}"
 

@@ -203,7 +203,7 @@ class Gauges:
         free, largest = core.store.capacity.measure_latest_shape()
         self._metrics.fragmentation(free, largest)
         self._metrics.certificates({use.value: expiry for use, expiry in list_expiries().items()})
-        self._feed.show(time.monotonic())
+        self._feed.set_gauges(time.monotonic())
 
     def _count_gangs(self) -> Counter[tuple[str, str]]:
         if not self._level.inline:

@@ -150,9 +150,9 @@ _AT_THE_LEVEL: Mapping[Kind, tuple[Raw, ...]] = {
 }  # fmt: skip
 SPECIMENS: Mapping[Kind, tuple[Raw, ...]] = {
     **_AT_THE_LEVEL,
-    Kind.POD_GROUPS_BESIDE: _AT_THE_LEVEL[Kind.POD_GROUPS],
-    Kind.COMPOSITES_BESIDE: _AT_THE_LEVEL[Kind.COMPOSITES],
-    Kind.WORKLOADS_BESIDE: _AT_THE_LEVEL[Kind.WORKLOADS],
+    Kind.SECOND_POD_GROUPS: _AT_THE_LEVEL[Kind.POD_GROUPS],
+    Kind.SECOND_COMPOSITES: _AT_THE_LEVEL[Kind.COMPOSITES],
+    Kind.SECOND_WORKLOADS: _AT_THE_LEVEL[Kind.WORKLOADS],
 }
 """Objects of every kind, with all that is read of them. A test holds that no kind is missing."""
 

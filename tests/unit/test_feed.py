@@ -304,5 +304,5 @@ def test_objects_that_are_in_the_cache_are_counted_until_they_go(watched: Watche
         watched.show(Kind.JOBS, job(name))
     watched.end(Kind.JOBS, job("a"))
     watched.end(Kind.JOBS, job("never-seen"))
-    watched.feed.show(0.0)
+    watched.feed.set_gauges(0.0)
     assert 'serried_cache_objects{resource="jobs"} 1.0' in watched.metrics.render().decode().splitlines()
