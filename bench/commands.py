@@ -1,7 +1,7 @@
 """Generate the page on the command line, `docs/cli.md`: the help of each command, and an example of its output.
 
-The commands run against an extender in memory with the example cluster `Town` (`tests/support/page_stage.py`), behind
-an API server that only proxies requests. So the output is always the same.
+The commands run against an extender in memory with the gangs of `ExampleCluster` (`tests/support/page_stage.py`),
+behind an API server that only proxies requests. So the output is always the same.
 
     python -m bench.commands            prints the page
     python -m bench.commands --write    writes the page
@@ -27,7 +27,7 @@ from bench.generated import ROOT, offer_page
 from cli.app import COMMANDS, run
 from cli.output import ExitCode
 from serried import __version__
-from tests.support.page_stage import Town, make_broadcast, make_world, serving
+from tests.support.page_stage import ExampleCluster, make_broadcast, make_world, serving
 from tests.support.pod_proxy import KUBECONFIG, PodProxy, extender_pod
 
 PAGE = ROOT / "docs" / "cli.md"
@@ -151,7 +151,7 @@ def _run_examples() -> Mapping[str, str]:
 
 async def _run_in_town() -> dict[str, str]:
     world = make_world()
-    await Town(world).settle()
+    await ExampleCluster(world).create_workloads()
     path = "/api/v1/namespaces/serried-system/pods/https:serried-0:8912/proxy"
     pod = extender_pod("serried-0")
     pod["spec"]["containers"][0]["image"] = _SCHEDULER

@@ -29,9 +29,9 @@ from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass
 from serried.cluster.cache import EndedMembers, Store
 from serried.cluster.rule import KindState
 from serried.rules.all import RULES
-from tests.support.builders import PodBuilder, node, pod, pod_group, usable
+from tests.support.builders import PodBuilder, node, pod, pod_group, require_valid
 from tests.support.devices import claim, claiming, device_class, devices, note_devices, taint_rule
-from tests.support.rules import settle
+from tests.support.rules import run_deferred_work
 from tests.support.volumes import csi_driver, csi_node, storage_class, volume, volume_claim
 
 RESULTS = Path(__file__).with_name("results")
@@ -100,7 +100,7 @@ def _slice(index: int, sorts: int = SORTS) -> Any:
 
 def _namespace(index: int, team: str) -> Namespace:
     raw = {"metadata": {"name": f"team-{index}", "uid": f"ns-{index}", "labels": {"team": team}}}
-    return usable(decode_namespace(raw))
+    return require_valid(decode_namespace(raw))
 
 
 def _running(index: int, nodes: int = NODES) -> PodBuilder:
@@ -215,7 +215,7 @@ CASES = (
 def measure(case: Case, store: Store) -> dict[str, Any]:
     """Return the times of one change, in milliseconds: the event itself, the longest piece, and all pieces together."""
     act = case.prepare(store)
-    settle(store)
+    run_deferred_work(store)
     gc.collect()
     gc.disable()  # the garbage of earlier cases would be charged to this one
     pieces = [_time(act)[0]]

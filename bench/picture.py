@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.support.browser import open_browser, open_page
-from tests.support.page_stage import Town, make_broadcast, make_world, serving
+from tests.support.page_stage import ExampleCluster, make_broadcast, make_world, serving
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "page.png"
 _WIDTH, _HEIGHT = 1280, 830
@@ -17,7 +17,7 @@ _WIDTH, _HEIGHT = 1280, 830
 async def write_screenshot() -> None:
     """Write the picture. Raise RuntimeError if no browser is installed."""
     world = make_world()
-    await Town(world).settle()
+    await ExampleCluster(world).create_workloads()
     async with (
         serving(world, make_broadcast(world)) as url,
         open_browser() as browser,

@@ -41,7 +41,7 @@ from serried.kube.auth import Credentials
 from serried.kube.client import ApiClient
 from serried.ops.slices import Slices
 from serried.settings import extender_settings
-from tests.support.builders import RACK, usable
+from tests.support.builders import RACK, require_valid
 from tests.support.priorities import priority_class
 
 _PODS = 50_000
@@ -132,9 +132,9 @@ async def watch(case: Case) -> tuple[Run, Answers]:
 def fill_from_lists(stage: Stage) -> None:
     """Put the objects of the stub API server into the cache, as a watch would."""
     for index in range(NODES):
-        stage.store.put_node(usable(decode_node(make_node(index, "1"))))
+        stage.store.put_node(require_valid(decode_node(make_node(index, "1"))))
     for index in range(PODS):
-        stage.store.put_pod(usable(decode_pod(make_pod(index))))
+        stage.store.put_pod(require_valid(decode_pod(make_pod(index))))
 
 
 @asynccontextmanager

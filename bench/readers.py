@@ -56,8 +56,8 @@ from serried.ops.metrics import ExtenderMetrics
 from serried.ops.server import make_server, ops_routes
 from serried.ops.slices import Pace, Paced
 from serried.ops.tls import CertificateFiles, ReloadingContext, make_self_signed
+from tests.support.access_reviews import FakeReviews
 from tests.support.certificates import Authority
-from tests.support.court import Court
 
 _READERS = 50
 _PROCESSES = 2
@@ -185,10 +185,10 @@ def make_app(town: Town) -> FastAPI:
 @asynccontextmanager
 async def serving(app: FastAPI, case: Case) -> AsyncIterator[int]:
     """Serve an app behind the guard while the body runs, as `serried.ops.process` does; yield the port."""
-    pace, court = Pace(), Court()
-    court.users[_TOKEN] = _READER
-    court.grants = {(_READER, "get", path.partition("?")[0]) for path in case.paths}
-    reviews = Reviews(court.client(), _REVIEW_SECONDS)
+    pace, fake_reviews = Pace(), FakeReviews()
+    fake_reviews.users[_TOKEN] = _READER
+    fake_reviews.grants = {(_READER, "get", path.partition("?")[0]) for path in case.paths}
+    reviews = Reviews(fake_reviews.client(), _REVIEW_SECONDS)
     paced = Paced(Guard(app, TokenDemand.ALWAYS, reviews, pace.throttle), pace, OPEN_PATHS)
     tls = make_self_signed() if case.scheme == "https" else None
     server = make_server(paced, "127.0.0.1", 0, tls=tls, throttle=pace.throttle)

@@ -51,7 +51,7 @@ from serried.plan.request import Plan, PlanRequest
 from serried.rules.all import RULES
 from tests.support.builders import PodBuilder, node, pod
 from tests.support.devices import claim, claiming, device_class, devices, note_devices
-from tests.support.rules import settle
+from tests.support.rules import run_deferred_work
 
 RESULTS = Path(__file__).with_name("results")
 HOSTNAME = "kubernetes.io/hostname"
@@ -151,7 +151,7 @@ def measure_plan(store: Store, builders: Sequence[PodBuilder]) -> dict[str, Any]
     built = [each.value() for each in builders]
     for member in built:
         store.put_pod(member)
-    settle(store)
+    run_deferred_work(store)
     members = [store.pods[member.uid] for member in built]
     request = PlanRequest(members, _MEMBERS)
     times, waves = [], 0

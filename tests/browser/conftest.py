@@ -12,7 +12,7 @@ from playwright.async_api import Browser, Page
 from extender.look.page import Broadcast
 from tests.support.browser import CHROMIUM, find_chromium, open_browser, open_page
 from tests.support.extender_harness import Harness
-from tests.support.page_stage import Town, make_broadcast, make_world, serving
+from tests.support.page_stage import ExampleCluster, make_broadcast, make_world, serving
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
@@ -35,7 +35,7 @@ async def browser() -> AsyncIterator[Browser]:
 async def world() -> AsyncIterator[Harness]:
     """A town of gangs."""
     made = make_world()
-    await Town(made).settle()
+    await ExampleCluster(made).create_workloads()
     yield made
     await made.close()
 

@@ -9,11 +9,21 @@ from extender.features.status.reports import LoggedDecision
 from extender.look.manifests import READ
 from extender.look.page import Broadcast
 from serried.api.names import GroupKey
-from tests.support.browser import Scheme, find_barriers, open_page, take_picture
+from tests.support.browser import Scheme, find_accessibility_defects, open_page, take_picture
 from tests.support.budgets import BudgetBuilder, budget
 from tests.support.builders import node, pod
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
-from tests.support.page_stage import BLOCK, RACK, ZONE, Listener, Town, make_broadcast, make_world, serving, town_nodes
+from tests.support.page_stage import (
+    BLOCK,
+    RACK,
+    ZONE,
+    DecisionRecorder,
+    ExampleCluster,
+    example_nodes,
+    make_broadcast,
+    make_world,
+    serving,
+)
 
 VIEWS = {
     "gangs": "#/gangs",
@@ -107,7 +117,7 @@ async def test_times_are_by_the_clock_of_whoever_reads_and_from_now_also_in_a_re
 async def test_the_decisions_about_a_gang_are_told_and_older_ones_on_demand(
     page: Page, url: str, world: Harness
 ) -> None:
-    assert isinstance(world.heard, Listener)
+    assert isinstance(world.heard, DecisionRecorder)
     group = GroupKey("bio", "dock-ligands")
     world.heard.decisions[:0] = [
         LoggedDecision("2023-11-14T20:00:00Z", group, "Planning", f"try {n}") for n in range(30)
@@ -381,8 +391,8 @@ async def test_what_is_used_planned_kept_and_ending_is_drawn_on_the_map(page: Pa
 
 async def test_where_nobody_plans_only_what_is_used_is_drawn(browser: Browser) -> None:
     world = make_world()
-    town = Town(world)
-    world.add(*town_nodes(), *town.plain_pods())
+    town = ExampleCluster(world)
+    world.add(*example_nodes(), *town.plain_pods())
     async with (
         serving(world, make_broadcast(world)) as url,
         open_page(browser, url) as (page, errors),
@@ -437,7 +447,7 @@ async def test_who_uses_a_screen_reader_hears_landmarks_and_headings(page: Page)
 
 
 async def test_text_is_never_markup(page: Page, world: Harness) -> None:
-    assert isinstance(world.heard, Listener)
+    assert isinstance(world.heard, DecisionRecorder)
     text = "Broken: <img src=x onerror=\"document.body.dataset.hit = 'yes'\"><b>bold</b>"
     world.heard.decisions.append(LoggedDecision("2026-01-01T00:00:00Z", GroupKey("bio", "<i>name"), "Broken", text))
     await page.get_by_role("link", name="Decisions").click()
@@ -455,7 +465,7 @@ async def test_everybody_can_use_every_view(browser: Browser, url: str, scheme: 
                 page.locator(".gang-body > section, .gangs > li, .decisions > li, .whatif").first
             ).to_be_visible()
             await take_picture(page, f"{name}-{scheme}-{width}")
-            assert await find_barriers(page) == ""
+            assert await find_accessibility_defects(page) == ""
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide"
         assert errors == []
 

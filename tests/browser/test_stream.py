@@ -14,7 +14,7 @@ from extender.look.sketch import COLUMNS, Message
 from tests.support.browser import open_page
 from tests.support.builders import node
 from tests.support.extender_harness import Harness
-from tests.support.listening import until
+from tests.support.listener import wait_until
 
 MINUTE = 60_000
 HALF_A_MINUTE = 30_000
@@ -50,7 +50,7 @@ async def test_a_page_that_is_hidden_for_a_minute_lets_its_connection_go_until_s
     await turn(page, "hidden")
     await page.clock.fast_forward(MINUTE)
     await expect(link).to_have_text("resting")
-    await until(lambda: broadcast.readers == 0)
+    await wait_until(lambda: broadcast.readers == 0)
     world.add(node("node-999"))
     await turn(page, "visible")
     await expect(link).to_have_text("live")
@@ -113,7 +113,7 @@ async def test_a_page_whose_reader_has_to_show_again_who_it_is_comes_back_withou
     await page.reload()
     await expect(page.locator("#link")).to_have_text("live")
     await page.evaluate(WATCH)
-    await until(lambda: follow.call_count > 2)
+    await wait_until(lambda: follow.call_count > 2)
     world.add(node("node-999"))
     await expect(page.locator("#sums")).to_contain_text("241")
     assert await page.evaluate("said") == []
@@ -126,7 +126,7 @@ async def test_a_page_that_was_opened_in_the_background_rests_too(page: Page, br
     await expect(link).to_have_text("live")
     await page.clock.fast_forward(MINUTE)
     await expect(link).to_have_text("resting")
-    await until(lambda: broadcast.readers == 0)
+    await wait_until(lambda: broadcast.readers == 0)
     await turn(page, "visible")
     await expect(link).to_have_text("live")
 

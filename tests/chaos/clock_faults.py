@@ -8,8 +8,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 from tests.chaos.excuses import CLOCK
-from tests.support import jumping
-from tests.support.starting import import_first
+from tests.support import clock_offset
+from tests.support.preload import import_first
 
 
 class ClockFaults:
@@ -27,12 +27,12 @@ class ClockFaults:
         """The timer that sets the clocks right again."""
 
         self._lock = threading.Lock()
-        jumping.write_offset(self._file, 0.0)
+        clock_offset.write_offset(self._file, 0.0)
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
         """Processes that start while the body runs have clocks that can be set."""
-        wanted = {**import_first(jumping.__name__, self._directory / "first"), jumping.FILE: str(self._file)}
+        wanted = {**import_first(clock_offset.__name__, self._directory / "first"), clock_offset.FILE: str(self._file)}
         with patch.dict(os.environ, wanted):
             yield
 
@@ -44,7 +44,7 @@ class ClockFaults:
             self._off = True
             self.jumps += 1
             self._note("fall", CLOCK)
-            jumping.write_offset(self._file, seconds)
+            clock_offset.write_offset(self._file, seconds)
             self._timer = threading.Timer(lasting, self.set_right)
             self._timer.daemon = True
             self._timer.start()
@@ -55,5 +55,5 @@ class ClockFaults:
             if self._off:
                 self._off = False
                 self._timer.cancel()
-                jumping.write_offset(self._file, 0.0)
+                clock_offset.write_offset(self._file, 0.0)
                 self._note("rise", CLOCK)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from tests.support.debug_stage import DebugStage
-from tests.support.logged import hear_errors
+from tests.support.logged_errors import collect_errors
 from tests.support.odd_objects import NUMBERS, TEXTS, Json, odd_objects
 
 SECONDS = 5.0
@@ -183,7 +183,7 @@ def test_every_question_has_an_answer_that_the_document_names(routes: Routes, ex
     def fuzz(question: tuple[str, str, str, bytes]) -> None:
         routes.run(ask(*question))
 
-    with hear_errors() as errors:
+    with collect_errors() as errors:
         fuzz()
     assert errors == []
     routes.extender.assert_untouched()

@@ -18,10 +18,10 @@ from serried.ops.access import OPEN_PATHS, Guard, Reviews, TokenDemand
 from serried.ops.metrics import ExtenderMetrics
 from serried.ops.server import Server, make_server, ops_routes
 from serried.ops.slices import Pace, Paced
-from tests.support.court import Court
+from tests.support.access_reviews import FakeReviews
 from tests.support.debug_stage import DebugStage
-from tests.support.logged import hear_errors
-from tests.support.odd_bytes import Line, repeat_some, requests, streams
+from tests.support.logged_errors import collect_errors
+from tests.support.malformed_http import RawConnection, repeat_some, requests, streams
 
 TOKEN = "a-good-token"
 READER = "reader"
@@ -42,11 +42,11 @@ class Operations(DebugStage):
     async def _open(self) -> None:
         await super()._open()
         self.app.include_router(ops_routes(dict, ExtenderMetrics().render))
-        court = Court()
-        court.users[TOKEN] = READER
-        court.grants |= {(READER, verb, path) for verb in ("get", "post") for path in (*PAGES, *OTHERS)}
+        fake_reviews = FakeReviews()
+        fake_reviews.users[TOKEN] = READER
+        fake_reviews.grants |= {(READER, verb, path) for verb in ("get", "post") for path in (*PAGES, *OTHERS)}
         pace = Pace()
-        guard = Guard(self.app, TokenDemand.ALWAYS, Reviews(court.client(), 30.0), pace.throttle)
+        guard = Guard(self.app, TokenDemand.ALWAYS, Reviews(fake_reviews.client(), 30.0), pace.throttle)
         self.server: Server = make_server(Paced(guard, pace, OPEN_PATHS), "127.0.0.1", 0)
         serving = asyncio.create_task(self.server.serve())
         while not self.server.started:  # noqa: ASYNC110 - it is seen from outside
@@ -122,11 +122,11 @@ def test_any_bytes_get_whole_answers_or_an_end_and_others_are_served_meanwhile(
     seen: set[int] = set()
 
     async def talk(pieces: list[bytes]) -> None:
-        line = Line()
+        line = RawConnection()
         await line.send(operations.port, pieces)
         other = await operations.http.get("/debug/queue", headers={"Authorization": f"Bearer {TOKEN}"})
         assert other.status_code == 200
-        seen.update(list_statuses(await line.hear()))
+        seen.update(list_statuses(await line.read_all()))
 
     @settings(max_examples=examples)
     @given(pieces=repeat_some(streams(requests(ASKED, *SHOWN))))
@@ -135,7 +135,7 @@ def test_any_bytes_get_whole_answers_or_an_end_and_others_are_served_meanwhile(
     def fuzz(pieces: list[bytes]) -> None:
         operations.run(talk(pieces))
 
-    with hear_errors() as errors:
+    with collect_errors() as errors:
         fuzz()
     assert errors == []
     assert seen <= STATUSES

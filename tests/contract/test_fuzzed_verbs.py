@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from tests.support.builders import pod
 from tests.support.extender_harness import SCHEDULER, members
-from tests.support.logged import hear_errors
-from tests.support.odd_bytes import Line, requests, streams
+from tests.support.logged_errors import collect_errors
+from tests.support.malformed_http import RawConnection, requests, streams
 from tests.support.odd_objects import Json, odd_objects
 from tests.support.verbs_stage import ANSWERS, GOOD, Extender
 
@@ -44,7 +44,7 @@ class Stage:
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
-    with hear_errors() as errors:
+    with collect_errors() as errors:
         made = Stage(errors)
         made.run(_open(made.extender))
         yield made
@@ -196,11 +196,11 @@ def test_any_bytes_get_whole_answers_or_an_end_and_others_are_served_meanwhile(s
     good = json.dumps(GOOD["filter"]).encode()
 
     async def talk(pieces: list[bytes]) -> None:
-        line = Line()
+        line = RawConnection()
         await line.send(stage.extender.port, pieces)
         other = await stage.extender.call("filter", good)  # while this connection is open, whatever it waits for
         assert other.json() == ANSWERS["filter"]
-        for status, answer in read_replies(await line.hear()):
+        for status, answer in read_replies(await line.read_all()):
             assert status in {100, 200, 400, 404, 405, 431}
             assert answer is None if status == 100 else "internal error" not in str(answer)
         assert stage.errors == []

@@ -42,7 +42,7 @@ def list_nominated(stage: ClusterStage, mark: int) -> set[str]:
 
 def start_gangs(stage: ClusterStage, size: int, *gangs: str) -> None:
     """All pods of these gangs are there before kube-scheduler tries the first one."""
-    with stage.asleep("scheduler"):
+    with stage.stopped("scheduler"):
         for name in gangs:
             stage.create_group(name, size, RACK)
             stage.create_pods(names(name, size), name)

@@ -23,7 +23,7 @@ from tests.support.devices import (
     devices,
     note_devices,
 )
-from tests.support.rules import settle
+from tests.support.rules import run_deferred_work
 
 pytestmark = pytest.mark.full
 
@@ -143,7 +143,7 @@ def count(
         store.put_object(claim("others").allocated("n1", *taken).value())
     names = [each.raw()["metadata"]["name"] for each in claims]
     store.put_pod(pod("p").in_group("g").cpu(1).with_field(claiming(*names), "spec", "resourceClaims").value())
-    settle(store)
+    run_deferred_work(store)
     found = store.pods["pod-p"]
     searched = any("sets of" in name for name, _ in found.shape.requests)
     return min(MOST, count_fitting(found.shape, store.nodes["n1"], None)), found.uncountable, found.obstacle, searched

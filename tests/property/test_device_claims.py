@@ -12,7 +12,7 @@ from serried.plan.fit import count_fitting
 from serried.rules.all import RULES
 from tests.support.builders import node, pod, pod_group
 from tests.support.devices import DRIVER, claim, claiming, counters, device_class, devices, note_devices
-from tests.support.rules import little_at_a_time, settle
+from tests.support.rules import one_item_per_step, run_deferred_work
 
 NUMA = f"{DRIVER}/numa"
 BIG = {"cel": {"expression": f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0'}}
@@ -166,24 +166,24 @@ def test_a_store_that_has_seen_all_is_as_one_that_has_just_listed(seed: int) -> 
             sorted(world.objects.items(), key=lambda each: each[0]), len(world.objects)
         ):
             put(fresh, kind, found)
-        settle(world.store)
-        settle(fresh)
+        run_deferred_work(world.store)
+        run_deferred_work(fresh)
         assert show(world.store) == show(fresh)
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_store_that_puts_off_all_it_can_comes_to_the_same(seed: int) -> None:
     world = World(seed)
-    with little_at_a_time():
+    with one_item_per_step():
         for turn in range(120):
             world.step()
             if world.random.random() < 0.3:
                 world.store.apply_rule_changes()
             if turn % 10 == 9:
-                settle(world.store)
+                run_deferred_work(world.store)
                 fresh = Store({"serried"}, rules=RULES)
                 note_devices(fresh)
                 for (kind, _), found in world.objects.items():
                     put(fresh, kind, found)
-                settle(fresh)
+                run_deferred_work(fresh)
                 assert show(world.store) == show(fresh)

@@ -11,9 +11,9 @@ import pytest
 
 from serried.api.names import Disruption
 from serried.api.verdict import Reason
+from tests.support.atomicity import AtomicityCheck
 from tests.support.churn import NODE_CPU, Churn, LongHarness, Owner
 from tests.support.extender_harness import Harness
-from tests.support.wholeness import Wholeness
 
 LEVELS = (0, 10, 20, 100)
 TOP = LEVELS[-1]
@@ -60,15 +60,15 @@ def list_top(source: Random) -> list[Owner]:
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_who_is_ended_comes_back_and_yet_it_comes_to_rest(world: Harness, seed: int) -> None:
     churn = Churn(world, NODES, seed)
-    wholeness = Wholeness(churn)
+    wholeness = AtomicityCheck(churn)
     source = churn.source
     for number in range(OWNERS):
-        churn.come(draw_owner(source, f"o{number}"))
+        churn.add_owner(draw_owner(source, f"o{number}"))
         await wholeness.run(source.randint(1, 6))
         if number % 4 == 3:
-            churn.leave(source.choice(list(churn.owners)))
+            churn.remove_owner(source.choice(list(churn.owners)))
     for owner in list_top(source):
-        churn.come(owner)
+        churn.add_owner(owner)
         await wholeness.run(source.randint(1, 6))
     await wholeness.run(60)
     rest = churn.turn
@@ -90,9 +90,9 @@ async def test_who_is_ended_comes_back_and_yet_it_comes_to_rest(world: Harness, 
 async def test_room_that_others_take_all_the_time_is_freed_ever_more_rarely(world: Harness) -> None:
     """The pods have a lower priority than their gang: kube-scheduler gives the room to the victims' replacements."""
     churn = Churn(world, 1, seed=0)
-    churn.come(Owner("middle", 10, size=4, cpu=1))
+    churn.add_owner(Owner("middle", 10, size=4, cpu=1))
     await churn.run(2)
-    churn.come(Owner("gang", 20, size=1, cpu=4, min_count=1, pod_priority=0))
+    churn.add_owner(Owner("gang", 20, size=1, cpu=4, min_count=1, pod_priority=0))
     await churn.run(8 * 60, seconds=60.0)
     assert not churn.is_served("gang")
     # After 30 s, then after twice as long each time, but never less often than every 32 minutes.

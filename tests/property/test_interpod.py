@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from serried.plan.eviction import NoVictims
 from serried.plan.request import Plan
 from tests.support.preemption import HIGH
-from tests.support.truth.ours import Ours
+from tests.support.truth.ours import SerriedPlanner
 from tests.support.truth.rules import Cluster, Raw, list_feasible
 from tests.support.truth.search import find_most, find_placement, is_sound
 from tests.support.truth.worlds import ALL, COUNTED, HOSTNAME, NAMESPACES, RACK, ZONE, Draws, Feature, as_stored
@@ -51,7 +51,7 @@ def domains_of(cluster: Cluster, key: str | None) -> dict[str, list[str]]:
 def test_the_planner_takes_the_nodes_for_a_pod_that_kube_scheduler_would(random: Random) -> None:
     draws = Draws(random, COUNTED)
     cluster = draw_cluster(draws)
-    ours = Ours(cluster)
+    ours = SerriedPlanner(cluster)
     for index in range(3):
         pod = as_stored(draws.pod(f"p{index}"))
         assert ours.list_feasible(pod) == list_feasible(cluster, pod)
@@ -65,7 +65,7 @@ def test_a_gang_of_equal_members_is_placed_exactly_when_they_could_come_one_by_o
     cluster, members = draw_cluster(draws), draw_gang(draws, most_classes=1)
     need = random.randint(1, len(members))
     most = max((find_most(cluster, members, inside) for inside in domains_of(cluster, key).values()), default=0)
-    plan = Ours(cluster).plan(members, need, key)
+    plan = SerriedPlanner(cluster).plan(members, need, key)
     assert isinstance(plan, Plan) == (most >= need)
     assert not isinstance(plan, Plan) or len(plan.nodes) == most
 
@@ -76,7 +76,7 @@ def test_every_plan_is_one_whose_members_can_come_in_some_order(random: Random, 
     cluster, members = draw_cluster(draws), draw_gang(draws, most_classes=3)
     need = random.randint(1, len(members))
     most = max((find_most(cluster, members, inside) for inside in domains_of(cluster, key).values()), default=0)
-    plan = Ours(cluster).plan(members, need, key)
+    plan = SerriedPlanner(cluster).plan(members, need, key)
     assert isinstance(plan, Plan) == (most >= need)
     if isinstance(plan, Plan):
         assert is_sound(cluster, [members[int(uid)] for uid in plan.nodes], list(plan.nodes.values()))
@@ -87,7 +87,7 @@ def test_every_plan_is_one_whose_members_can_come_in_some_order(random: Random, 
 def test_members_of_a_wave_may_come_in_any_order_once_those_before_it_have_come(random: Random) -> None:
     draws = Draws(random, COUNTED)
     cluster, members = draw_cluster(draws), draw_gang(draws, most_classes=3)
-    plan = Ours(cluster).plan(members, random.randint(1, len(members)))
+    plan = SerriedPlanner(cluster).plan(members, random.randint(1, len(members)))
     if not isinstance(plan, Plan):
         return
     waves = plan.waves or (tuple(plan.nodes),)
@@ -116,7 +116,7 @@ def test_a_tree_of_two_groups_is_placed_exactly_when_the_members_of_both_could_c
     draws = Draws(random, COUNTED)
     cluster, members = draw_cluster(draws), draw_gang(draws, most_classes=3)
     assume(len(members) > 1)
-    plan = Ours(cluster).plan_tree(members, random.randint(1, len(members) - 1))
+    plan = SerriedPlanner(cluster).plan_tree(members, random.randint(1, len(members) - 1))
     most = find_most(cluster, members, names_of(cluster))
     assert isinstance(plan, Plan) == (most == len(members))
     if isinstance(plan, Plan):
@@ -140,7 +140,7 @@ class Pair:
 
     def plan(self, wanted: int) -> Plan | None:
         """The planner's answer, None for a refusal. A plan is sound, and no group of it is short of its quorum."""
-        plan = Ours(self.cluster).plan_tree(self.members, self.first, self.needs, wanted)
+        plan = SerriedPlanner(self.cluster).plan_tree(self.members, self.first, self.needs, wanted)
         if not isinstance(plan, Plan):
             return None
         assert is_sound(self.cluster, [self.members[int(uid)] for uid in plan.nodes], list(plan.nodes.values()))
@@ -339,7 +339,7 @@ def test_where_all_that_may_go_would_help_some_go_and_none_of_them_in_vain(rando
 
     low = {at for at, priority in enumerate(priorities) if priority < HIGH}
     here = {name: {at for at in low if cluster.pods[at]["spec"]["nodeName"] in domains[name]} for name in domains}
-    found = Ours(cluster).plan_victims(members, need, key, priorities)
+    found = SerriedPlanner(cluster).plan_victims(members, need, key, priorities)
     event(type(found).__name__)
     if isinstance(found, NoVictims):
         assert not any(fits(here[name], inside) for name, inside in domains.items())

@@ -13,7 +13,7 @@ from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, Snapshot
 from tests.support.oracle import count_most, find_domains, find_most, is_sound
 from tests.support.rules import PLAN_RULES
-from tests.support.strategies import Problem, choosy_problems, layered_problems, nodes
+from tests.support.strategies import Problem, nodes, problems_with_blocks, problems_with_preferences
 
 SMALL = {"most_nodes": 4, "most_members": 5}
 
@@ -39,7 +39,7 @@ def list_rooms(problem: Problem) -> list[list[Node]]:
     return found
 
 
-@given(problem=choosy_problems(classes=3, **SMALL))
+@given(problem=problems_with_preferences(classes=3, **SMALL))
 def test_a_plan_is_sound_whole_and_in_a_domain_that_is_open_to_it(problem: Problem) -> None:
     plan = solve(problem)
     if isinstance(plan, Plan):
@@ -49,13 +49,13 @@ def test_a_plan_is_sound_whole_and_in_a_domain_that_is_open_to_it(problem: Probl
         assert any(room.issuperset(plan.nodes.values()) for room in rooms)
 
 
-@given(problem=choosy_problems(**SMALL))
+@given(problem=problems_with_preferences(**SMALL))
 def test_a_gang_of_one_class_is_placed_exactly_when_a_domain_that_is_open_to_it_holds_it(problem: Problem) -> None:
     most = max((count_most(problem.snapshot, problem.ask, inside) for inside in list_rooms(problem)), default=0)
     assert isinstance(solve(problem), Plan) == (most >= max(problem.ask.need, 1))
 
 
-@given(problem=choosy_problems(classes=3, **SMALL), data=st.data())
+@given(problem=problems_with_preferences(classes=3, **SMALL), data=st.data())
 def test_no_order_of_the_cluster_changes_the_answer(problem: Problem, data: st.DataObject) -> None:
     def shuffle(items: Mapping[str, Value]) -> dict[str, Value]:
         return {name: items[name] for name in data.draw(st.permutations(list(items)))}
@@ -67,7 +67,7 @@ def test_no_order_of_the_cluster_changes_the_answer(problem: Problem, data: st.D
     )
 
 
-@given(problem=layered_problems(), data=st.data())
+@given(problem=problems_with_blocks(), data=st.data())
 def test_of_equal_racks_and_blocks_the_same_are_taken_whatever_the_order_of_the_nodes(
     problem: Problem, data: st.DataObject
 ) -> None:
@@ -75,13 +75,13 @@ def test_of_equal_racks_and_blocks_the_same_are_taken_whatever_the_order_of_the_
     assert solve(problem.reordered(names)) == solve(problem)
 
 
-@given(problem=choosy_problems(**SMALL), extra=nodes("n9"))
+@given(problem=problems_with_preferences(**SMALL), extra=nodes("n9"))
 def test_an_added_empty_node_never_turns_a_plan_into_a_refusal(problem: Problem, extra: Node) -> None:
     if isinstance(solve(problem), Plan):
         assert isinstance(solve(problem.with_node(extra)), Plan)
 
 
-@given(problem=choosy_problems(**SMALL))
+@given(problem=problems_with_preferences(**SMALL))
 def test_a_gang_that_waits_for_a_level_is_told_the_truth_about_it(problem: Problem) -> None:
     ask = replace(problem.ask, topology_key=None, pinned=frozenset[str](), spills=False)
     verdict = plan_gang(problem.snapshot, ask)

@@ -12,7 +12,7 @@ from serried.cluster.cache import Store
 from serried.rules.all import RULES
 from serried.rules.interpod.cluster import MatchingPods
 from tests.support.builders import PodBuilder, pod
-from tests.support.rules import little_at_a_time, settle
+from tests.support.rules import one_item_per_step, run_deferred_work
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 LABELS: tuple[dict[str, str], ...] = ({}, {"team": "red"}, {"team": "blue"})
@@ -101,7 +101,7 @@ def test_each_pod_counts_for_the_rules_that_mean_it(changes: list[Any]) -> None:
 @given(changes=changes, random=st.randoms(use_true_random=False))
 def test_where_all_is_put_off_it_comes_to_the_same_and_members_wait_for_it(changes: list[Any], random: Random) -> None:
     store, has_turned = Store(["default-scheduler"], rules=RULES), False
-    with little_at_a_time():
+    with one_item_per_step():
         for change in changes:
             tell(store, change)
             has_turned = has_turned or change[0] == "label"
@@ -109,7 +109,7 @@ def test_where_all_is_put_off_it_comes_to_the_same_and_members_wait_for_it(chang
                 has_turned = False
             if not has_turned:  # by that all answers are late, like those of a watch
                 assert not [each.name for each in store.pods.values() if is_planned_uncounted(store, each)]
-        settle(store)
+        run_deferred_work(store)
     check(store)
     assert not any(each.awaits for each in store.pods.values())
 

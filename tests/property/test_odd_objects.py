@@ -13,7 +13,7 @@ from serried.feed import Feed, Kind
 from serried.kube.auth import Credentials
 from serried.kube.client import ApiClient
 from serried.rules.all import RULES
-from tests.support.logged import hear_errors
+from tests.support.logged_errors import collect_errors
 from tests.support.odd_objects import SPECIMENS, Raw, odd_objects
 
 
@@ -49,7 +49,7 @@ def test_an_odd_object_comes_between_good_ones_and_goes(kind: Kind, data: st.Dat
     known, channel = feed.reflectors[kind].known, feed.channels[kind]
     others = {each: SPECIMENS[each][0] for each in Kind if each is not Kind("pods.leaderworkersets")}
     before, after = rename(SPECIMENS[kind][0], "before"), rename(SPECIMENS[kind][0], "after")
-    with hear_errors() as errors:
+    with collect_errors() as errors:
         for each, raw in others.items():
             feed.reflectors[each].known.upsert(raw)
         for raw in (before, odd, after, odd, before):

@@ -23,7 +23,7 @@ from serried.plan.request import Plan, Snapshot
 from tests.support.builders import RACK
 from tests.support.oracle import count_domains, count_most, find_domains, find_fewest, find_most, is_sound
 from tests.support.rules import PLAN_RULES
-from tests.support.strategies import BLOCK, Problem, layered_problems, nodes, problems, without_exclusions
+from tests.support.strategies import BLOCK, Problem, nodes, problems, problems_with_blocks, without_exclusions
 
 SMALL = {"most_nodes": 4, "most_members": 5}
 
@@ -164,7 +164,7 @@ def test_a_solvable_gang_of_two_classes_is_seldom_refused(capsys: pytest.Capture
     assert misses.missed / misses.solvable <= 0.01
 
 
-@given(problem=layered_problems())
+@given(problem=problems_with_blocks())
 def test_a_gang_of_one_class_that_is_split_takes_the_fewest_blocks_and_of_these_the_fewest_racks(
     problem: Problem,
 ) -> None:
@@ -181,7 +181,7 @@ def test_a_gang_of_one_class_that_is_split_takes_the_fewest_blocks_and_of_these_
         assert used == fewest
 
 
-@given(problem=layered_problems())
+@given(problem=problems_with_blocks())
 def test_of_equal_racks_the_one_is_taken_that_leaves_a_block_for_the_largest_gang(problem: Problem) -> None:
     plan = solve(problem)
     if not isinstance(plan, Plan) or count_domains(problem.snapshot, plan.nodes.values(), (RACK,)) != (1,):

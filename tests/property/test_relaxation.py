@@ -15,7 +15,7 @@ from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from tests.support.builders import RACK
 from tests.support.rules import PLAN_RULES
-from tests.support.strategies import BLOCK, Problem, choosy_problems, problems
+from tests.support.strategies import BLOCK, Problem, problems, problems_with_preferences
 
 BLOCK_OF = {"r1": "b1", "r2": "b1", "r3": "b2"}
 
@@ -23,7 +23,7 @@ BLOCK_OF = {"r1": "b1", "r2": "b1", "r3": "b2"}
 @st.composite
 def odd_clusters(draw: st.DrawFn) -> tuple[Problem, list[RunningGang]]:
     """Any small cluster and gang."""
-    problem = draw(st.one_of(problems(classes=2), choosy_problems(classes=2)))
+    problem = draw(st.one_of(problems(classes=2), problems_with_preferences(classes=2)))
     return problem, []
 
 

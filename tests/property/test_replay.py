@@ -14,7 +14,7 @@ from serried.api.names import GroupKey
 from serried.ops.steps import finish
 from tests.support.examples import scale
 from tests.support.extender_harness import GANG, Harness
-from tests.support.random_stories import draw_gang, draw_ground
+from tests.support.random_clusters import draw_gang, draw_running_workloads
 
 RANDOMS = st.randoms(use_true_random=False)
 
@@ -72,7 +72,7 @@ async def play_on(source: Random) -> tuple[Capture, GroupKey]:
 async def begin(source: Random) -> Harness:
     """A cluster in which something has happened already."""
     world = Harness(spare_seconds=source.choice([0.0, 1e9]))
-    world.add(*draw_ground(source))
+    world.add(*draw_running_workloads(source))
     for place in range(source.randint(0, 2)):
         world.add(*draw_gang(source, f"early{place}"))
         await world.run_until_idle()

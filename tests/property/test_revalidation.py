@@ -16,8 +16,8 @@ from serried.api.node import decode_node
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan
 from serried.plan.revalidate import revalidate
-from tests.support.builders import usable
-from tests.support.truth.ours import Ours, read_pod
+from tests.support.builders import require_valid
+from tests.support.truth.ours import SerriedPlanner, read_pod
 from tests.support.truth.rules import Cluster, Raw, list_feasible
 from tests.support.truth.worlds import COUNTED, HOSTNAME, RACK, ZONE, Draws, as_stored
 
@@ -33,8 +33,8 @@ class Changing:
         drawn = self._draws.cluster()
         self.cluster = replace(drawn, pods=[as_stored(pod) for pod in drawn.pods])
         self.members = [as_stored(member) for member in self._draws.gang(most_members=4)]
-        self.ours = Ours(self.cluster)
-        self.ours.bring(self.members)
+        self.ours = SerriedPlanner(self.cluster)
+        self.ours.add_members(self.members)
         self._uids = [f"bound-{index}" for index in range(len(self.cluster.pods))]
 
     def change(self, planned: Set[str]) -> None:
@@ -80,7 +80,7 @@ class Changing:
             case "resize":
                 found["status"]["allocatable"]["cpu"] = self._random.choice(["1", "4", "16"])
         nodes[at] = found
-        self.ours.store.put_node(usable(decode_node(found)))
+        self.ours.store.put_node(require_valid(decode_node(found)))
 
     def _change_namespace(self) -> None:
         name = self._random.choice(sorted(self.cluster.namespaces))

@@ -23,7 +23,7 @@ from serried.api.pod import Pod
 from serried.ops.steps import finish
 from tests.support.builders import RACK, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members
-from tests.support.random_stories import draw_gang, draw_ground
+from tests.support.random_clusters import draw_gang, draw_running_workloads
 
 SEEDS = st.integers(min_value=0, max_value=2**32)
 """Seeds of the histories: each draws too much for Hypothesis to record."""
@@ -156,7 +156,7 @@ TOLD = {
 async def begin(source: Random) -> Harness:
     """A cluster in which gangs are planned, wait or run; time stands still from now on."""
     world = Harness(plain=source.choice(list(PlainPodRule)))
-    world.add(*draw_ground(source), *[pod(f"web-{place}").scheduler(SCHEDULER) for place in range(2)])
+    world.add(*draw_running_workloads(source), *[pod(f"web-{place}").scheduler(SCHEDULER) for place in range(2)])
     world.add(pod_group("loose"), pod("loose-0").scheduler(SCHEDULER).in_group("loose"))
     world.start_nominating()
     for place in range(source.randint(1, 3)):

@@ -14,7 +14,7 @@ from serried.api.selectors import Taint, Toleration, read_label_selector, read_t
 from serried.plan.fit import matches_terms, tolerates
 from tests.support import upstream
 from tests.support.upstream.quantities import NO_QUANTITIES, QUANTITIES
-from tests.support.upstream.selectors import DRIVER, GPU, OTHERS, SELECTORS, decode, say
+from tests.support.upstream.selectors import DRIVER, GPU, OTHERS, SELECTORS, decode, evaluate
 
 pytestmark = pytest.mark.full
 
@@ -174,7 +174,7 @@ def test_selectors_say_of_every_device_what_upstreams_say(program: Path) -> None
         upstreams = (
             ("fails" if answer["Fails"] else "yes" if answer["Matches"] else "no") if answer["Valid"] else "wrong"
         )
-        ours = say(question["Expression"], decode(question["Device"], question["Driver"]), question["Driver"])
+        ours = evaluate(question["Expression"], decode(question["Device"], question["Driver"]), question["Driver"])
         beyond += ours == "beyond"
         assert ours in {upstreams, "beyond"}, question
     assert beyond <= len(asked) / 8

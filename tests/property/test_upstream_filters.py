@@ -19,7 +19,7 @@ from bench.oracle import Oracle, find
 from serried.plan.request import Plan
 from tests.support.truth.devices import DeviceDraws
 from tests.support.truth.filters import Filters, list_not_rejected, list_objects, list_passing
-from tests.support.truth.ours import Ours
+from tests.support.truth.ours import SerriedPlanner
 from tests.support.truth.rules import Cluster, Raw
 from tests.support.truth.storage import StorageDraws
 from tests.support.truth.worlds import COUNTED, Draws, as_stored
@@ -67,7 +67,7 @@ def draw_devices(random: Random) -> World:
 
 
 def make_world(random: Random, cluster: Cluster, pods: Sequence[Raw], gang: Sequence[Raw]) -> World:
-    """Members have the UIDs that they have in `Ours`."""
+    """Members have the UIDs that they have in `SerriedPlanner`."""
     members = [{**each, "metadata": {**each["metadata"], "uid": str(at)}} for at, each in enumerate(gang)]
     return World(cluster, pods, members, random.randint(1, len(members)))
 
@@ -92,7 +92,7 @@ def test_the_planner_takes_the_nodes_for_a_pod_that_kube_schedulers_filters_leav
     filters: Filters, draw: Callable[[Random], World], seed: int
 ) -> None:
     world = draw(Random(seed))  # noqa: S311 - not for secrets
-    ours = Ours(world.cluster)
+    ours = SerriedPlanner(world.cluster)
     for pod, found in zip(world.pods, filters.ask(world.cluster, world.pods), strict=True):
         if found.invalid:
             event("the API server would not take the pod")
@@ -152,7 +152,7 @@ def test_a_gang_is_planned_if_kube_scheduler_can_take_its_members_in_some_order(
 
 
 def plan_in(world: World) -> object:
-    return Ours(world.cluster).plan([as_stored(member) for member in world.gang], world.need)
+    return SerriedPlanner(world.cluster).plan([as_stored(member) for member in world.gang], world.need)
 
 
 # --- where the planner differs, and why ---------------------------------------------------------------------------

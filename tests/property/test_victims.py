@@ -22,7 +22,7 @@ from serried.plan.limit import Limit
 from serried.plan.preemption import plan_victims
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from tests.support.oracle import is_sound
-from tests.support.preemption import HIGH, Occupied, count_violations, find_least, fits_without, price
+from tests.support.preemption import HIGH, Occupied, count_violations, find_cheapest_victims, fits_without, price
 from tests.support.preemption_cases import BINDING, EXCLUSIVE, MIXED, PLAIN, Features, draw_case
 from tests.support.rules import PLAN_RULES
 
@@ -46,7 +46,7 @@ def test_a_plan_holds_when_the_victims_have_gone_and_its_members_share_a_domain(
         if ask.topology_key is not None:
             domains = {field.nodes[name].labels[ask.topology_key] for name in found.plan.nodes.values()}
             assert domains == {found.plan.domain}
-            assert found.plan.domain not in field.tell(ask, found.victims).taken
+            assert found.plan.domain not in field.request_after(ask, found.victims).taken
 
 
 @given(source=RANDOMS, features=FEATURES)
@@ -80,7 +80,7 @@ def test_the_cost_is_that_of_the_victims_and_no_other_domain_is_cheaper(source: 
 @given(source=RANDOMS, features=ONE_SHAPE)
 def test_a_gang_of_one_shape_gets_victims_exactly_when_victims_help(source: Random, features: Features) -> None:
     field, ask = draw_case(source, features)
-    assert isinstance(field.plan(ask), Preemption) == (find_least(field, ask) is not None)
+    assert isinstance(field.plan(ask), Preemption) == (find_cheapest_victims(field, ask) is not None)
 
 
 @given(source=RANDOMS, features=ONE_SHAPE)
@@ -125,7 +125,7 @@ def test_no_victim_of_one_shape_has_a_higher_priority_than_it_takes(source: Rand
     field, ask = draw_case(source, features)
     found = field.plan(ask)
     if isinstance(found, Preemption) and found.victims:
-        least = find_least(field, ask)
+        least = find_cheapest_victims(field, ask)
         assert least
         assert found.cost.damages[0].priority == least[0][0]
 
@@ -135,7 +135,7 @@ def test_of_equal_pods_the_cheapest_go(source: Random) -> None:
     field, ask = draw_case(source, PLAIN)
     found = field.plan(ask)
     event("with victims" if isinstance(found, Preemption) and found.victims else "without")
-    assert (found.cost.damages if isinstance(found, Preemption) else None) == find_least(field, ask)
+    assert (found.cost.damages if isinstance(found, Preemption) else None) == find_cheapest_victims(field, ask)
 
 
 @given(source=RANDOMS, features=st.sampled_from([Features(), EXCLUSIVE, BINDING]))
@@ -146,7 +146,7 @@ def test_what_is_in_the_way_is_said_truly(source: Random, features: Features) ->
         return
     event(found.blocker)
     lower = {unit for unit in field.units if unit.priority < HIGH}
-    assert find_least(field, ask) is None
+    assert find_cheapest_victims(field, ask) is None
     assert fits_without(field, lower, ask) == (found.blocker is Blocker.PROTECTION)
     assert fits_without(field, field.units, ask) == (found.blocker is not Blocker.ROOM)
 
@@ -199,13 +199,13 @@ def test_nothing_is_touched(source: Random, features: Features) -> None:
 def can_have(field: Occupied, ask: PlanRequest) -> bool:
     """Return whether the gang fits with some set of victims evicted."""
     if field.binding:
-        return find_least(field, ask) is not None
+        return find_cheapest_victims(field, ask) is not None
     return fits_without(field, [unit for unit in field.units if unit.priority < HIGH and not unit.protection], ask)
 
 
 def fits_by_plan(field: Occupied, gone: Iterable[EvictionUnit], ask: PlanRequest) -> bool:
     away = list(gone)
-    return isinstance(plan_gang(field.without(away), field.tell(ask, away)), Plan)
+    return isinstance(plan_gang(field.without(away), field.request_after(ask, away)), Plan)
 
 
 def plan_until(field: Occupied, ask: PlanRequest, steps: int) -> Preemption | NoVictims:
@@ -243,7 +243,7 @@ def count_worse(features: Features, count: int) -> tuple[int, int]:
     for seed in range(count):
         field, ask = draw_case(Random(seed), features)  # noqa: S311 - no secret
         found = field.plan(ask)
-        least = find_least(field, ask)
+        least = find_cheapest_victims(field, ask)
         if least:
             tried += 1
             worse += not isinstance(found, Preemption) or found.cost.damages != least

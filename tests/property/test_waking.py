@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from extender.options import BackfillMode, PreemptionMode
 from tests.support.changing import Change, Theme, World
 from tests.support.extender_harness import GANG, Harness
-from tests.support.rules import settle
+from tests.support.rules import run_deferred_work
 
 _CHANGES = 10
 """The largest number of changes in a story, which ends with the plan."""
@@ -29,7 +29,7 @@ def start() -> Harness:
 
 async def looks(harness: Harness) -> bool:
     """Return whether the gang is planned after one look, once all effects of the changes are in the Store."""
-    settle(harness.store)
+    run_deferred_work(harness.store)
     harness.schedule_groups()
     await harness.run_tasks()
     return harness.ledger.of_group(GANG) is not None
@@ -37,7 +37,7 @@ async def looks(harness: Harness) -> bool:
 
 async def would_fit(world: World) -> bool:
     harness = start()
-    world.tell_all(harness.store)
+    world.fill_store(harness.store)
     fits = await looks(harness)
     await harness.close()
     return fits
@@ -59,11 +59,11 @@ async def tell(random: Random, theme: Theme) -> Change | None:
     if world is None:
         return None
     harness = start()
-    world.tell_all(harness.store)
+    world.fill_store(harness.store)
     assert not await looks(harness)
     for _ in range(_CHANGES):
         change = world.change()
-        world.tell(harness.store, change)
+        world.apply(harness.store, change)
         planned, fits = await looks(harness), await would_fit(world)
         assert planned == fits, (change, harness.groups.states[GANG].verdict)
         if planned:

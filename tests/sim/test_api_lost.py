@@ -14,9 +14,9 @@ from tests.support.controller_harness import (
     events,
     gang,
     job_pod,
-    settle,
     starting_on,
-    until,
+    wait_until,
+    wait_until_idle,
 )
 from tests.support.faults import calls
 from tests.support.parents import job_set
@@ -44,9 +44,9 @@ async def test_without_the_crds_each_gang_is_told_once_and_gets_its_objects_when
             server.add(JOBS, gang(name).raw())
         server.add(JOBS, gang("loose").not_indexed().raw())
         async with starting_on(server):
-            await until(lambda: len(events(server, "FailedWorkloadCreate")) == 2)
+            await wait_until(lambda: len(events(server, "FailedWorkloadCreate")) == 2)
             server.served |= set(SERVED)
-            await until(lambda: len(server.list_objects(GROUPS)) == 2)
+            await wait_until(lambda: len(server.list_objects(GROUPS)) == 2)
         assert told(server) == {"first": 1, "second": 1}
         assert "the API server does not serve" in events(server, "FailedWorkloadCreate")[0]["message"]
 
@@ -56,28 +56,28 @@ async def test_without_the_crds_a_job_set_that_asks_is_told_once_and_gets_its_ob
         server.add(JOB_SETS, job_set("asks").gang_policy().replicated("workers", 2, 3).raw())
         server.add(JOB_SETS, job_set("asks-not").replicated("workers", 2, 3).raw())
         async with starting_on(server):
-            await until(lambda: events(server, "FailedWorkloadCreate"))
+            await wait_until(lambda: events(server, "FailedWorkloadCreate"))
             server.served |= set(SERVED)
-            await until(lambda: server.list_objects(GROUPS))
+            await wait_until(lambda: server.list_objects(GROUPS))
         assert told(server) == {"asks": 1}
 
 
 async def test_crds_that_are_deleted_and_installed_again(server: FakeApiServer) -> None:
     async with controller_on(server) as controller:
         server.add(JOBS, gang("before").raw())
-        await until(lambda: server.list_objects(GROUPS))
+        await wait_until(lambda: server.list_objects(GROUPS))
         server.served = set(STOCK)
         server.end_watches(WORKLOADS)
         server.end_watches(GROUPS)
         for resource in (GROUPS, WORKLOADS):
             for item in server.list_objects(resource):
                 server.remove(resource, "default", item["metadata"]["name"])
-        await until(lambda: controller.store.obstacles.native)
+        await wait_until(lambda: controller.store.obstacles.native)
         server.add(JOBS, gang("during").raw())
-        await until(lambda: told(server) == {"before": 1, "during": 1})
+        await wait_until(lambda: told(server) == {"before": 1, "during": 1})
         server.served |= set(SERVED)
-        await until(lambda: len(server.list_objects(GROUPS)) == 2)
-        await settle(controller, server)
+        await wait_until(lambda: len(server.list_objects(GROUPS)) == 2)
+        await wait_until_idle(controller, server)
 
 
 @pytest.mark.parametrize("status", [403, 422])
@@ -86,9 +86,9 @@ async def test_refusals_of_every_create_end_for_all_when_they_end_for_one(server
     async with controller_on(server):
         for number in range(20):
             server.add(JOBS, gang(f"train-{number}").raw())
-        await until(lambda: len(events(server, "FailedWorkloadCreate")) == 20)
+        await wait_until(lambda: len(events(server, "FailedWorkloadCreate")) == 20)
         refused.left = 0
-        await until(lambda: len(server.list_objects(GROUPS)) == 20)
+        await wait_until(lambda: len(server.list_objects(GROUPS)) == 20)
         assert all(event["count"] == 1 for event in events(server, "FailedWorkloadCreate"))
 
 
@@ -97,13 +97,13 @@ async def test_a_job_that_cannot_be_read_is_told_of_once_and_stops_nobody(server
         server.add(JOBS, gang("odd").completed_indexes("one, two").raw())
         server.add(JOBS, gang("even").raw())
         server.add(PODS, job_pod("odd").raw())
-        await until(lambda: events(server, "Malformed") and server.list_objects(GROUPS))
+        await wait_until(lambda: events(server, "Malformed") and server.list_objects(GROUPS))
         server.patch(JOBS, "default", "odd", {"metadata": {"labels": {"still": "odd"}}})
-        await settle(controller, server)
+        await wait_until_idle(controller, server)
         (event,) = events(server, "Malformed")
         assert event["involvedObject"]["kind"] == "Job"
         assert event["count"] == 1
         assert "completedIndexes is no list of indexes" in event["message"]
 
         server.patch(JOBS, "default", "odd", {"status": {"completedIndexes": ""}})
-        await until(lambda: len(server.list_objects(GROUPS)) == 2)
+        await wait_until(lambda: len(server.list_objects(GROUPS)) == 2)

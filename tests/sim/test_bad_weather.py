@@ -81,7 +81,7 @@ async def test_what_a_watch_has_shown_is_what_the_server_has(server: FakeApiServ
             await asyncio.sleep(0.002)
         calm(proxy)
         expected = {key[1]: obj for key, obj in server.storage.objects(PODS).items()}
-        await sink.until(lambda: sink.state == expected)
+        await sink.await_state(lambda: sink.state == expected)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
     assert sum(proxy.weather.counted.values()) > 10

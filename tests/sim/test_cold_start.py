@@ -13,7 +13,7 @@ from serried.api.level import FALLBACK
 from serried.kube.wire import NODES, PODS, pod_groups
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node, pod, pod_group
-from tests.support.controller_harness import until
+from tests.support.controller_harness import wait_until
 from tests.support.extender_process import run_extender
 from tests.support.faults import calls
 
@@ -63,7 +63,7 @@ async def test_plain_pods_pass_while_the_caches_fill_and_members_are_held_until_
             begun = time.monotonic()
             answered = 0
             longest = 0.0
-            await until(lambda: extender.leadership.active)
+            await wait_until(lambda: extender.leadership.active)
             while not extender.core.service.synced:
                 asked = time.monotonic()
                 assert ask(extender, plain) == OFFERED
@@ -79,7 +79,7 @@ async def test_plain_pods_pass_while_the_caches_fill_and_members_are_held_until_
             assert server.list_requests(calls("POST", "binding")) == []
             assert len(extender.store.pods) == pods + 2
             assert ask(extender, plain) == OFFERED
-            await until(lambda: len(extender.core.ledger) == 1)
+            await wait_until(lambda: len(extender.core.ledger) == 1)
 
 
 async def test_a_plain_pod_is_bound_while_nothing_is_listed() -> None:
@@ -87,10 +87,10 @@ async def test_a_plain_pod_is_bound_while_nothing_is_listed() -> None:
     async with FakeApiServer() as server:
         fill(server, 4, 10)
         server.add(PODS, plain)
-        lists = server.hold(lambda request: request.watches or "limit" in request.params)
+        lists = server.hold(lambda request: request.is_watch or "limit" in request.params)
         async with run_extender(server) as extender:
             await asyncio.wait_for(lists.reached.wait(), PATIENCE)
-            await until(lambda: extender.leadership.active)
+            await wait_until(lambda: extender.leadership.active)
             assert ask(extender, plain) == OFFERED
             assert await asyncio.wait_for(bind(extender, "new"), PATIENCE) == {"Error": ""}
             assert (len(extender.store.pods), len(extender.store.nodes)) == (0, 0)
@@ -98,7 +98,7 @@ async def test_a_plain_pod_is_bound_while_nothing_is_listed() -> None:
             assert bound is not None
             assert bound["spec"]["nodeName"] == OFFERED[0]
             lists.open()
-            await until(lambda: len(extender.core.ledger) == 1)
+            await wait_until(lambda: len(extender.core.ledger) == 1)
 
 
 async def bind(extender: Extender, name: str) -> Any:

@@ -15,7 +15,7 @@ from serried.kube.retry import Backoff
 from serried.kube.wire import NODES, PODS, pod_groups
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import compatible_group, node, pod
-from tests.support.controller_harness import until
+from tests.support.controller_harness import wait_until
 from tests.support.extender_process import run_extender
 from tests.support.faults import calls
 
@@ -67,12 +67,12 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer
 
 async def test_an_api_that_is_installed_later_is_found_without_a_restart(server: FakeApiServer) -> None:
     async with running(server) as scene:
-        await until(lambda: scene.reason() == "WorkloadAPIMissing")
+        await wait_until(lambda: scene.reason() == "WorkloadAPIMissing")
         assert scene.ready()
         assert scene.watch() == {"served": False, "listed": False}
         server.served.add(GROUPS)
         server.add(GROUPS, compatible_group("g").gang(2).raw())
-        await until(lambda: scene.reason() == "Planned")
+        await wait_until(lambda: scene.reason() == "Planned")
         assert scene.watch() == {"served": True, "listed": True}
 
 
@@ -80,10 +80,10 @@ async def test_an_api_that_is_removed_leaves_its_pods_waiting_and_everything_els
     server.served.add(GROUPS)
     server.add(GROUPS, compatible_group("g").gang(3).raw())
     async with running(server) as scene:
-        await until(lambda: scene.reason() == "QuorumMissing")
+        await wait_until(lambda: scene.reason() == "QuorumMissing")
         server.served.discard(GROUPS)
         server.end_watches(GROUPS)
-        await until(lambda: scene.reason() == "WorkloadAPIMissing")
+        await wait_until(lambda: scene.reason() == "WorkloadAPIMissing")
         assert scene.ready()
         assert scene.watch() == {"served": False, "listed": False}
 
@@ -93,8 +93,8 @@ async def test_an_older_installation_without_the_right_to_see_it_starts_as_ever(
     server.add(GROUPS, compatible_group("g").gang(2).raw())
     refused = server.reject(calls("GET", GROUPS.root), times=10_000, status=403)
     async with running(server) as scene:
-        await until(lambda: scene.reason() == "WorkloadAPIMissing")
+        await wait_until(lambda: scene.reason() == "WorkloadAPIMissing")
         assert scene.ready()
         assert scene.watch() == {"served": True, "listed": False}
         refused.left = 0
-        await until(lambda: scene.reason() == "Planned")
+        await wait_until(lambda: scene.reason() == "Planned")

@@ -21,7 +21,7 @@ from serried.kube.retry import Backoff
 from serried.kube.wire import LEASES, NODES
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node
-from tests.support.controller_harness import until
+from tests.support.controller_harness import wait_until
 from tests.support.extender_process import run_extender
 from tests.support.faults import calls
 
@@ -84,7 +84,7 @@ async def test_the_scheduler_of_a_leader_that_may_not_see_pods_is_told() -> None
     async with FakeApiServer() as server:
         server.reject(PODS, 10**6, status=403)
         async with running(server, "here_1") as scene:
-            await until(lambda: scene.extender.leadership.active)
+            await wait_until(lambda: scene.extender.leadership.active)
             await scene.hears(503)
             assert await scene.probe() == (503, "[+]filter ok\n[+]scheduler ok\n[-]planning not ready\n")
             server.recover()
@@ -93,7 +93,7 @@ async def test_the_scheduler_of_a_leader_that_may_not_see_pods_is_told() -> None
 
 async def test_the_scheduler_of_a_leader_that_is_shown_no_changes_any_more_is_told() -> None:
     async with FakeApiServer() as server, running(server, "here_1") as scene:
-        await until(lambda: scene.extender.core.term.plans)
+        await wait_until(lambda: scene.extender.core.term.plans)
         await scene.hears(200)
         server.reject(PODS, 10**6, status=403)
         server.break_watches(wire.PODS)
@@ -104,7 +104,7 @@ async def test_the_scheduler_of_a_leader_that_is_shown_no_changes_any_more_is_to
 
 async def test_a_watch_that_ends_now_and_then_is_no_reason_to_tell_it() -> None:
     async with FakeApiServer() as server, running(server, "here_1") as scene:
-        await until(lambda: scene.extender.core.term.plans)
+        await wait_until(lambda: scene.extender.core.term.plans)
         begin = scene.extender.core.loop.planned
         while scene.extender.core.loop.planned < begin + LONGER_THAN_PATIENCE:
             server.end_watches(wire.PODS)
@@ -117,7 +117,7 @@ async def test_the_scheduler_of_a_standby_that_may_not_see_them_is_not(monkeypat
         server.reject(PODS, 10**6, status=403)
         async with running(server, "there_1") as scene:
             monkeypatch.setattr(idleness, "PATIENCE", Backoff(first=0.0, cap=0.0))
-            await until(lambda: scene.extender.leadership.holder)
+            await wait_until(lambda: scene.extender.leadership.holder)
             await scene.hears(200)
 
 
@@ -125,9 +125,9 @@ async def test_nor_is_that_of_a_leader_that_has_said_what_keeps_it_from_planning
     async with FakeApiServer() as server:
         server.reject(RECORDS, 10**6, status=403)
         async with running(server, "here_1") as scene:
-            await until(lambda: scene.extender.core.term.obstacle)
+            await wait_until(lambda: scene.extender.core.term.obstacle)
             begin = scene.extender.core.loop.planned
-            await until(lambda: scene.extender.core.loop.planned > begin + LONGER_THAN_PATIENCE)
+            await wait_until(lambda: scene.extender.core.loop.planned > begin + LONGER_THAN_PATIENCE)
             assert (await scene.probe())[0] == 200
 
 
@@ -137,7 +137,7 @@ async def test_the_scheduler_of_a_leader_is_told_when_one_decision_never_ends() 
             yield
 
     async with FakeApiServer() as server, running(server, "here_1") as scene:
-        await until(lambda: scene.extender.core.term.plans)
+        await wait_until(lambda: scene.extender.core.term.plans)
         await scene.hears(200)
         scene.extender.core.group_scheduler.run_periodic_work = never_end  # type: ignore[method-assign, assignment]
         await scene.hears(503)

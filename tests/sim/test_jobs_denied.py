@@ -16,7 +16,7 @@ from tests.support.apiserver import FakeApiServer
 from tests.support.builders import job, node, pod
 from tests.support.extender_process import run_extender
 from tests.support.faults import calls
-from tests.support.reflector_harness import until_true
+from tests.support.reflector_harness import wait_until
 
 WAITING = GroupKey("default", "j", GroupKind("Job"))
 PODS_OF_J = [pod(f"j-{index}").of_job("j", index).cpu(1).scheduler("serried") for index in range(2)]
@@ -36,7 +36,7 @@ def fall_silent(server: FakeApiServer) -> None:
 @asynccontextmanager
 async def planning(server: FakeApiServer) -> AsyncIterator[Extender]:
     async with run_extender(server, "--job-unknown-deadline=0.05") as extender:
-        await until_true(lambda: extender.core.term.plans)
+        await wait_until(lambda: extender.core.term.plans)
         yield extender
 
 
@@ -68,7 +68,7 @@ async def test_the_pods_of_a_job_that_is_made_meanwhile_are_held_and_say_why(
         server.add(JOBS, job("j").size(2).scheduler("serried").raw())
         for each in PODS_OF_J:
             server.add(PODS, each.raw())
-        await until_true(lambda: why(extender).startswith(said))
+        await wait_until(lambda: why(extender).startswith(said))
         assert [extender.core.service.filter(each.value(), ["n1"]) for each in PODS_OF_J] == [Hold(), Hold()]
 
 
@@ -76,4 +76,4 @@ async def test_the_pods_of_a_job_that_is_gone_are_let_go(server: FakeApiServer) 
     server.add(NODES, node("n1").cpu(4).raw())
     server.add(PODS, PODS_OF_J[0].raw())
     async with planning(server) as extender:
-        await until_true(lambda: extender.core.service.filter(PODS_OF_J[0].value(), ["n1"]) == Pass())
+        await wait_until(lambda: extender.core.service.filter(PODS_OF_J[0].value(), ["n1"]) == Pass())

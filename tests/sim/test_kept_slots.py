@@ -16,7 +16,7 @@ from serried.ops.metrics import ExtenderMetrics
 from serried.ops.process import Process
 from tests.support.apiserver import NATIVE_SERVED, FakeApiServer
 from tests.support.builders import PodBuilder, node, pod, pod_group
-from tests.support.controller_harness import until
+from tests.support.controller_harness import wait_until
 from tests.support.extender_process import make_settings
 
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
@@ -43,7 +43,7 @@ class House:
 
     async def turns_to(self, level: ApiLevel) -> None:
         """Wait until it plans at this level."""
-        await until(lambda: self.extenders and self.extender.level == level and self.extender.core.term.plans)
+        await wait_until(lambda: self.extenders and self.extender.level == level and self.extender.core.term.plans)
 
     @property
     def kept(self) -> list[tuple[str, str | None]]:
@@ -73,7 +73,7 @@ async def keeping(server: FakeApiServer) -> AsyncIterator[House]:
         try:
             await house.turns_to(FALLBACK)
             server.remove(PODS, "default", "m0")
-            await until(lambda: house.kept == [("m0", "n0")])
+            await wait_until(lambda: house.kept == [("m0", "n0")])
             yield house
         finally:
             house.task.cancel()
@@ -92,9 +92,9 @@ async def test_the_replacement_gets_it_at_the_next_level_although_another_gang_w
         assert house.kept == [("m0", "n0")]
         server.add(GROUPS, pod_group("h").gang(1).raw())
         server.add(PODS, member("h0", "h").raw())
-        await until(lambda: len(house.extender.core.groups.states) == 2)
+        await wait_until(lambda: len(house.extender.core.groups.states) == 2)
         server.add(PODS, member("m2", "g").raw())
-        await until(lambda: house.slot("m2"))
+        await wait_until(lambda: house.slot("m2"))
         assert (house.slot("m2"), house.slot("h0")) == ("n0", "")
 
 
@@ -103,9 +103,9 @@ async def test_it_survives_a_level_at_which_the_cluster_was_never_seen() -> None
     async with FakeApiServer() as server, keeping(server) as house:
         gate = server.hold(lambda request: request.path.endswith("/nodes"))
         server.served.update(NATIVE_SERVED)
-        await until(lambda: house.extender.level == NATIVE)
+        await wait_until(lambda: house.extender.level == NATIVE)
         server.served.difference_update(NATIVE_SERVED)
-        await until(lambda: len(house.extenders) == 3)
+        await wait_until(lambda: len(house.extenders) == 3)
         gate.open()
         await house.turns_to(FALLBACK)
         assert house.kept == [("m0", "n0")]

@@ -16,7 +16,7 @@ from serried.kube.discovery import Discovery
 from serried.kube.wire import JOBS, NODES, PODS, pod_groups, workloads
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.builders import node, pod
-from tests.support.controller_harness import controller_on, gang, job_pod, until
+from tests.support.controller_harness import controller_on, gang, job_pod, wait_until
 from tests.support.extender_process import run_extender
 from tests.support.schemas import GROUP, V1BETA1_KINDS, Kinds, change
 
@@ -41,33 +41,33 @@ async def test_a_gang_job_goes_from_its_workload_to_its_last_binding_through_v1(
         controller_on(server, level=level),
         run_extender(server, level=level) as extender,
     ):
-        await until(extender.feed.synced.is_set)
+        await wait_until(extender.feed.synced.is_set)
         server.add(JOBS, gang(size=SIZE).raw())
-        await until(lambda: server.list_objects(GROUPS))
+        await wait_until(lambda: server.list_objects(GROUPS))
         for index in range(SIZE):
             server.add(PODS, job_pod("train", index).cpu(1).scheduler("serried").raw())
-        await until(lambda: "Planned" in reasons(extender))
+        await wait_until(lambda: "Planned" in reasons(extender))
         await schedule(extender)
-        await until(lambda: all(each["spec"].get("nodeName") for each in server.list_objects(PODS)))
-        await until(lambda: conditions(server) == [("True", "Scheduled")])
+        await wait_until(lambda: all(each["spec"].get("nodeName") for each in server.list_objects(PODS)))
+        await wait_until(lambda: conditions(server) == [("True", "Scheduled")])
         assert extender.selfcheck.describe()["api"]["version"] == "v1"
     assert set(named_versions(server)) == {f"{GROUP}/v1"}
 
 
 async def test_gangs_of_a_shape_that_nobody_knows_wait_with_the_reason_and_plain_pods_go_on() -> None:
     async with serving(UNKNOWN) as (server, level), run_extender(server, level=level) as extender:
-        await until(extender.feed.synced.is_set)
+        await wait_until(extender.feed.synced.is_set)
         server.add(PODS, pod("m0").cpu(1).scheduler("serried").in_group("g").raw())
         server.add(PODS, pod("plain").cpu(1).scheduler("serried").raw())
-        await until(lambda: "WorkloadAPIMissing" in reasons(extender))
-        await until(lambda: len(extender.store.pods) == 2)
+        await wait_until(lambda: "WorkloadAPIMissing" in reasons(extender))
+        await wait_until(lambda: len(extender.store.pods) == 2)
         plain = next(each for each in extender.store.pods.values() if each.name == "plain")
         assert isinstance(extender.core.service.filter(plain, ["n1"]), Pass)
         said = extender.selfcheck.describe()["api"]
         assert (said["level"], len(said["refused"])) == ("fallback", 1)
         assert "PodGroup.spec.schedulingPolicy is missing" in said["refused"][0]
         extender.update_refused_versions(replace(level, refused=()))
-        await until(lambda: reasons(extender) == ["PodGroupMissing"])
+        await wait_until(lambda: reasons(extender) == ["PodGroupMissing"])
         assert extender.selfcheck.describe()["api"]["refused"] == []
 
 

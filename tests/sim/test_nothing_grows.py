@@ -31,11 +31,20 @@ from tests.support.apiserver import FakeApiServer
 from tests.support.builders import RACK, node, pod, pod_group
 from tests.support.churn import Churn, LongHarness
 from tests.support.containers import count_items, list_grown
-from tests.support.controller_harness import GROUPS, WORKLOADS, controller_on, events, gang, job_pod, settle, until
+from tests.support.controller_harness import (
+    GROUPS,
+    WORKLOADS,
+    controller_on,
+    events,
+    gang,
+    job_pod,
+    wait_until,
+    wait_until_idle,
+)
 from tests.support.devices import claim, claiming, device_class, devices, note_devices
 from tests.support.extender_harness import SCHEDULER, Harness
 from tests.support.faults import calls
-from tests.support.storm import Storm, take_no_pause
+from tests.support.storm import Storm, retry_without_delay
 from tests.support.volumes import csi_driver, csi_node, storage_class, volume, volume_claim
 
 PACKING = "scheduling.serried.dev/packing"
@@ -48,7 +57,7 @@ LATER_SECONDS = 600.0
 @pytest.fixture(autouse=True)
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower all bounds, so that bounded containers are full in the first season."""
-    take_no_pause(monkeypatch)
+    retry_without_delay(monkeypatch)
     monkeypatch.setattr(timeline, "_MAX_GROUPS", 1)
     monkeypatch.setattr(priorities, "_MAX_CHANGED", 1)
     monkeypatch.setattr(capacity, "_MIN_NAMES_KEPT", 1)
@@ -65,12 +74,12 @@ async def let_time_pass(world: Harness) -> None:
 async def test_storm_after_storm_the_extender_holds_no_more(seed: int) -> None:
     storm, looks = Storm(seed), []
     for season in range(SEASONS):
-        storm.end()
-        storm.begin(ascii_letters[3 * season : 3 * season + 3])
-        await storm.rage()
-        await storm.calm_down()
+        storm.delete_gangs()
+        storm.create_gangs(ascii_letters[3 * season : 3 * season + 3])
+        await storm.run_random_actions()
+        await storm.recover()
         assert any(call.verb == "bind" for call in storm.world.api.calls), "a season in which nothing happens"
-        storm.end()
+        storm.delete_gangs()
         await let_time_pass(storm.world)
         looks.append(count_items(storm.world.core))
     await storm.world.close()
@@ -100,12 +109,12 @@ async def test_eviction_after_eviction_the_extender_holds_no_more(seed: int, opt
     churn, looks = Churn(world, nodes=6, seed=seed), []
     for season in range(SEASONS):
         for number in range(8):
-            churn.come(draw_owner(churn.source, f"s{season}o{number}"))
+            churn.add_owner(draw_owner(churn.source, f"s{season}o{number}"))
             await churn.run(2)
             world.filter_unknown(pod(f"unknown-{season}-{number}").scheduler(SCHEDULER))
         await churn.run(10)
         for name in list(churn.owners):
-            churn.leave(name)
+            churn.remove_owner(name)
         await churn.run(6)
         assert not world.api.pods
         await let_time_pass(world)
@@ -121,16 +130,16 @@ async def test_job_after_job_the_controller_holds_no_more(server: FakeApiServer)
         for season in range(SEASONS):
             names = [f"s{season}-{number}" for number in range(4)]
             await run_jobs(server, names)
-            await settle(controller, server)
+            await wait_until_idle(controller, server)
             for name in names:
                 end_job(server, name)
-            await until(partial(collect_garbage, server))
+            await wait_until(partial(collect_garbage, server))
             # Who had not seen the end of a Job has made its objects anew by now, which is garbage as well.
-            await settle(controller, server)
-            await until(partial(collect_garbage, server))
+            await wait_until_idle(controller, server)
+            await wait_until(partial(collect_garbage, server))
             # The kinds are watched apart: the ends of Jobs may be seen before those of their objects.
-            await until(lambda: not controller.store.groups and not controller.store.workloads)
-            await settle(controller, server)
+            await wait_until(lambda: not controller.store.groups and not controller.store.workloads)
+            await wait_until_idle(controller, server)
             looks.append(count_items(controller))
     assert list_grown(looks) == []
 
@@ -142,15 +151,17 @@ async def run_jobs(server: FakeApiServer, names: Sequence[str]) -> None:
     server.lose_answer(calls("POST", "/workloads"))
     for name in names:
         server.add(JOBS, (gang(name).suspended() if name == renewed else gang(name)).raw())
-    await until(lambda: len(server.list_objects(GROUPS)) == len(names))
+    await wait_until(lambda: len(server.list_objects(GROUPS)) == len(names))
     for name in set(names) - {renewed}:
         for index in range(3):
             server.add(PODS, job_pod(name, index, uid=f"{name}-{index}").raw())
     for name in (renewed, late):
         server.patch(JOBS, "default", name, {"metadata": {"annotations": {PACKING: "spread"}}})
     server.patch(JOBS, "default", grown, {"spec": {"parallelism": 5, "completions": 5}})
-    await until(lambda: any(PACKING in each["metadata"].get("annotations", ()) for each in server.list_objects(GROUPS)))
-    await until(lambda: tells(server, "GangChangeIgnored", late) and tells(server, "MinCountChanged", grown))
+    await wait_until(
+        lambda: any(PACKING in each["metadata"].get("annotations", ()) for each in server.list_objects(GROUPS))
+    )
+    await wait_until(lambda: tells(server, "GangChangeIgnored", late) and tells(server, "MinCountChanged", grown))
 
 
 def tells(server: FakeApiServer, reason: str, job: str) -> bool:

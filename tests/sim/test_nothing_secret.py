@@ -15,7 +15,7 @@ from serried.ops.metrics import ExtenderMetrics
 from serried.ops.server import ops_routes
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import Builder, node, pod, pod_group
-from tests.support.controller_harness import until
+from tests.support.controller_harness import wait_until
 from tests.support.extender_process import run_extender
 
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
@@ -49,7 +49,7 @@ async def extender() -> AsyncIterator[Extender]:
             for at in range(2):
                 server.add(PODS, plant(pod(f"{name}-{at}").cpu(cpu).scheduler("serried").in_group(name)))
         async with run_extender(server, *FLAGS) as made:
-            await until(lambda: len(made.core.ledger) == 1 and made.reports.decisions)
+            await wait_until(lambda: len(made.core.ledger) == 1 and made.reports.decisions)
             # So that the page of what differs has something to tell.
             server.drop_changes(NODES)
             server.add(NODES, plant(node("unseen").cpu(4)))

@@ -20,7 +20,7 @@ from tests.support.apiserver import FakeApiServer
 from tests.support.builders import job, pod
 from tests.support.faults import calls
 from tests.support.parents import leader_worker_set
-from tests.support.reflector_harness import until_true
+from tests.support.reflector_harness import wait_until
 
 USUAL_TIMING = feed_room._OPTIONAL_WATCH_TIMING  # noqa: SLF001
 """The timing in production; tests shorten it."""
@@ -129,9 +129,9 @@ async def test_one_refusal_of_sets_lets_no_pod_of_an_unseen_set_go(monkeypatch: 
             await asyncio.wait_for(server.await_watch(SETS), 10)
             refused = server.reject(calls("GET", SETS.root), status=403)
             server.end_watches(SETS)
-            await until_true(lambda: refused.left == 0)
+            await wait_until(lambda: refused.left == 0)
             server.add(SETS, leader_worker_set("other").raw())
-            await until_true(lambda: bool(store.parents) or not store.membership.followed)
+            await wait_until(lambda: bool(store.parents) or not store.membership.followed)
             assert store.membership.resolve(early) == GroupKey("default", "s", GroupKind("LeaderWorkerSet"))
         finally:
             task.cancel()

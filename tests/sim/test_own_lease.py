@@ -15,7 +15,7 @@ from serried.kube.retry import Backoff
 from serried.kube.wire import LEASES, NODES, PODS, pod_groups
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node, pod, pod_group
-from tests.support.controller_harness import until
+from tests.support.controller_harness import wait_until
 from tests.support.extender_process import make_extender
 from tests.support.faults import calls
 
@@ -49,14 +49,14 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer
 
 async def test_one_leads_and_is_ready_and_the_next_one_when_it_has_gone(server: FakeApiServer) -> None:
     first = Pod(server, "a")
-    await until(first.is_ready)
+    await wait_until(first.is_ready)
     second = Pod(server, "b")
-    await until(second.extender.feed.synced.is_set)
-    await until(lambda: second.extender.leadership.holder.startswith("a_"))
+    await wait_until(second.extender.feed.synced.is_set)
+    await wait_until(lambda: second.extender.leadership.holder.startswith("a_"))
     assert not second.is_ready()
     assert second.extender.readiness()["synced"]
     await first.end()
-    await until(second.is_ready)
+    await wait_until(second.is_ready)
     assert second.extender.core.term.plans
     await second.end()
 
@@ -69,9 +69,9 @@ async def test_the_one_that_leads_goes_on_when_its_wall_clock_is_set(server: Fak
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time", lambda: usual() + offset)
         first = Pod(server, "a")  # its own clock from now on, and nobody else's
-    await until(first.is_ready)
+    await wait_until(first.is_ready)
     second = Pod(server, "b")
-    await until(lambda: second.extender.leadership.holder.startswith("a_"))
+    await wait_until(lambda: second.extender.leadership.holder.startswith("a_"))
     lease = first.extender.settings.lease
     assert lease is not None
 
@@ -82,8 +82,8 @@ async def test_the_one_that_leads_goes_on_when_its_wall_clock_is_set(server: Fak
         return datetime.fromisoformat(found["spec"]["renewTime"]).timestamp() - usual()
 
     offset = jump
-    await until(lambda: abs(told() - jump) < 60.0)
-    await until(first.is_ready)
+    await wait_until(lambda: abs(told() - jump) < 60.0)
+    await wait_until(first.is_ready)
     assert first.extender.core.term.plans
     assert not second.extender.leadership.active
     assert second.extender.leadership.holder.startswith("a_")
@@ -100,12 +100,12 @@ async def test_one_whose_decision_never_ends_gives_the_lease_to_the_other(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Pod(server, "a")
-    await until(first.is_ready)
+    await wait_until(first.is_ready)
     second = Pod(server, "b")
-    await until(lambda: second.extender.leadership.holder.startswith("a_"))
+    await wait_until(lambda: second.extender.leadership.holder.startswith("a_"))
     first.extender.core.group_scheduler.run_periodic_work = never_end  # type: ignore[method-assign, assignment]
     monkeypatch.setattr(idleness, "PATIENCE", Backoff(first=1.5, cap=1.5))  # the loop of the other looks each 0.5 s
-    await until(second.is_ready)
+    await wait_until(second.is_ready)
     assert second.extender.core.term.plans
     assert not first.extender.leadership.active
     for each in (first, second):
@@ -127,15 +127,15 @@ async def test_so_does_one_that_holds_the_lease_and_cannot_see_that(
         )
 
     server.add(LEASES, {"kind": "Lease", "metadata": {"name": lease.name, "namespace": lease.namespace}, "spec": {}})
-    await until(lambda: look().startswith("a_"))
+    await wait_until(lambda: look().startswith("a_"))
     assert not first.extender.leadership.active
-    await until(lambda: look() == "")
+    await wait_until(lambda: look() == "")
     await first.end()
 
 
 async def test_what_another_leader_may_have_set_meanwhile_is_known_no_more(server: FakeApiServer) -> None:
     pod = Pod(server, "a")
-    await until(pod.is_ready)
+    await wait_until(pod.is_ready)
     pod.extender.holding.way = "gate"
     pod.extender.leadership.set_lease(Lease("b_1"))
     assert pod.extender.holding.way == ""
@@ -144,7 +144,7 @@ async def test_what_another_leader_may_have_set_meanwhile_is_known_no_more(serve
 
 async def test_what_is_on_its_way_ends_before_the_lease_is_given_up(server: FakeApiServer) -> None:
     pod = Pod(server, "a")
-    await until(pod.is_ready)
+    await wait_until(pod.is_ready)
     lease = pod.extender.settings.lease
     assert lease is not None
     holders: list[str] = []
@@ -171,7 +171,7 @@ async def test_a_nomination_on_its_way_ends_before_the_lease_is_given_up(
     """The next leader clears the nominations that are left of ours, so none of them may arrive after that."""
     gate = server.hold(calls("PATCH", "/pods/m0/status"))
     first = Pod(server, "a", "--stamp=always")
-    await until(first.is_ready)
+    await wait_until(first.is_ready)
     lease = first.extender.settings.lease
     assert lease is not None
     server.add(pod_groups(FALLBACK.group, FALLBACK.version), pod_group("g").gang(1).raw())
@@ -179,7 +179,9 @@ async def test_a_nomination_on_its_way_ends_before_the_lease_is_given_up(
     await asyncio.wait_for(gate.reached.wait(), 10)
     first.extender.core.group_scheduler.run_periodic_work = never_end  # type: ignore[method-assign, assignment]
     monkeypatch.setattr(idleness, "PATIENCE", Backoff(first=0.3, cap=0.3))
-    await until(lambda: (server.get_object(LEASES, lease.namespace, lease.name) or {})["spec"]["holderIdentity"] == "")
+    await wait_until(
+        lambda: (server.get_object(LEASES, lease.namespace, lease.name) or {})["spec"]["holderIdentity"] == ""
+    )
     gate.open()
     await asyncio.sleep(0.1)
     assert not (server.get_object(PODS, "default", "m0") or {}).get("status", {}).get("nominatedNodeName")
@@ -190,6 +192,6 @@ async def test_a_leader_that_cannot_write_the_endpoint_slice_says_so(server: Fak
     """The API server serves no EndpointSlices here."""
     flags = ("--endpoint-slice=serried-system/serried-verbs", "--endpoint-address=10.0.0.1")
     pod = Pod(server, "a", *flags)
-    await until(pod.is_ready)
-    await until(lambda: bool(pod.extender.selfcheck.describe()["endpointSlice"]["obstacle"]))
+    await wait_until(pod.is_ready)
+    await wait_until(lambda: bool(pod.extender.selfcheck.describe()["endpointSlice"]["obstacle"]))
     await pod.end()

@@ -15,7 +15,7 @@ from serried.kube.retry import Backoff
 from serried.kube.wire import EVENTS, JOBS, NODES, PODS, RESERVATIONS, pod_groups
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
-from tests.support.controller_harness import until
+from tests.support.controller_harness import wait_until
 from tests.support.extender_process import run_extender
 from tests.support.faults import calls
 
@@ -91,7 +91,7 @@ WHY = {
 @pytest.mark.parametrize("status", WHY)
 async def test_a_gang_hears_what_is_missing_and_what_helps(status: int) -> None:
     async with in_the_dark(status) as scene:
-        await until(scene.told)
+        await wait_until(scene.told)
         assert scene.told()[0].startswith("RecordsUnreadable: ")
         assert WHY[status] in scene.told()[0]
         assert not scene.extender.core.ledger.of_group(GANG)
@@ -100,7 +100,7 @@ async def test_a_gang_hears_what_is_missing_and_what_helps(status: int) -> None:
 @pytest.mark.parametrize("status", WHY)
 async def test_the_probe_and_the_selfcheck_say_it(status: int) -> None:
     async with in_the_dark(status) as scene:
-        await until(lambda: scene.extender.selfcheck.describe()["obstacle"] == WHY[status])
+        await wait_until(lambda: scene.extender.selfcheck.describe()["obstacle"] == WHY[status])
         assert scene.extender.selfcheck.describe()["planning"] is False
         assert scene.extender.readiness() == {"synced": True, "records": False}
 
@@ -109,20 +109,20 @@ async def test_the_probe_and_the_selfcheck_say_it(status: int) -> None:
 async def test_a_plain_jobs_pod_that_was_held_for_a_moment_is_woken_meanwhile(status: int) -> None:
     its_job, its_pod = plain()
     async with in_the_dark(status) as scene:
-        await until(lambda: scene.extender.core.term.obstacle)
+        await wait_until(lambda: scene.extender.core.term.obstacle)
         assert scene.extender.core.service.filter(its_pod.value(), ["n1"]) == Hold()
         scene.server.add(JOBS, its_job.raw())
         scene.server.add(PODS, its_pod.raw())
-        await until(lambda: scene.was_kicked("plain-0"))
+        await wait_until(lambda: scene.was_kicked("plain-0"))
         assert not scene.was_kicked("p0")
 
 
 @pytest.mark.parametrize("status", WHY)
 async def test_gangs_are_planned_once_the_records_can_be_read(status: int) -> None:
     async with in_the_dark(status) as scene:
-        await until(lambda: scene.reason() == "RecordsUnreadable")
+        await wait_until(lambda: scene.reason() == "RecordsUnreadable")
         mend(scene.server)
-        await until(lambda: scene.reason() == "Planned")
+        await wait_until(lambda: scene.reason() == "Planned")
         assert scene.extender.readiness() == {"synced": True, "records": True}
         assert scene.extender.selfcheck.describe()["obstacle"] == ""
 
@@ -133,25 +133,25 @@ async def test_what_is_lost_within_a_term_is_told_and_its_return_is_seen(
 ) -> None:
     monkeypatch.setattr(takeover, "_READ_SECONDS", 0.02)
     async with FakeApiServer() as server, running(server) as scene:
-        await until(lambda: scene.reason() == "Planned")
+        await wait_until(lambda: scene.reason() == "Planned")
         if status == 404:
             server.served.discard(RESERVATIONS)
         else:
             server.reject(READS, 10**6, status=403)
-        await until(lambda: scene.reason() == "RecordsUnreadable")
+        await wait_until(lambda: scene.reason() == "RecordsUnreadable")
         assert scene.extender.selfcheck.describe()["obstacle"] == WHY[status]
         mend(server)
-        await until(lambda: scene.reason() == "Planned")
+        await wait_until(lambda: scene.reason() == "Planned")
 
 
 async def test_one_refusal_alone_is_believed_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(takeover, "_READ_SECONDS", 0.02)
     async with FakeApiServer() as server, running(server) as scene:
-        await until(lambda: scene.reason() == "Planned")
+        await wait_until(lambda: scene.reason() == "Planned")
         terms = scene.extender.core.term
         server.reject(READS, 1, status=403)
         seen = len(server.requests)
-        await until(lambda: len(server.requests) > seen + 3)
+        await wait_until(lambda: len(server.requests) > seen + 3)
         assert terms.plans
         assert scene.reason() == "Planned"
 
@@ -169,7 +169,7 @@ async def test_a_record_of_a_later_release_is_told_of_and_left_alone_until_someb
     async with FakeApiServer() as server:
         left = server.add(RESERVATIONS, LATER)
         async with running(server) as scene:
-            await until(scene.told)
+            await wait_until(scene.told)
             assert scene.told()[0].startswith("RecordsUnreadable: ")
             assert HELP in scene.told()[0]
             assert scene.extender.readiness() == {"synced": True, "records": False}
@@ -177,7 +177,7 @@ async def test_a_record_of_a_later_release_is_told_of_and_left_alone_until_someb
             assert not server.list_requests(lambda request: request.method != "GET" and "/reservations" in request.path)
 
             server.remove(RESERVATIONS, "default", "other")
-            await until(lambda: scene.reason() == "Planned")
+            await wait_until(lambda: scene.reason() == "Planned")
             assert scene.extender.readiness() == {"synced": True, "records": True}
 
 
@@ -199,14 +199,14 @@ async def test_a_record_that_cannot_be_judged_is_told_of_and_nothing_is_planned_
         server.add(RESERVATIONS, COMMITTED)
         server.reject(calls("GET", "/pods/other-0"), 10**6, status=500)
         async with running(server) as scene:
-            await until(scene.told)
+            await wait_until(scene.told)
             assert scene.told()[0].startswith("RecordsUnreadable: ")
             assert "cannot tell whether default/other-0, a member of a committed gang, exists" in scene.told()[0]
             assert len(server.list_objects(RESERVATIONS)) == 1
 
             server.recover()
-            await until(lambda: scene.reason() == "Planned")
-            await until(lambda: not server.list_objects(RESERVATIONS))
+            await wait_until(lambda: scene.reason() == "Planned")
+            await wait_until(lambda: not server.list_objects(RESERVATIONS))
 
 
 async def test_a_record_that_nobody_may_change_keeps_no_gang_from_being_planned() -> None:
@@ -215,17 +215,17 @@ async def test_a_record_that_nobody_may_change_keeps_no_gang_from_being_planned(
         for method in ("PUT", "DELETE"):
             server.reject(calls(method, "/reservations/other"), 10**6, status=403)
         async with running(server) as scene:
-            await until(lambda: scene.reason() == "Planned")
+            await wait_until(lambda: scene.reason() == "Planned")
             assert scene.extender.readiness() == {"synced": True, "records": True}
 
             server.recover()
-            await until(lambda: not server.list_objects(RESERVATIONS))
+            await wait_until(lambda: not server.list_objects(RESERVATIONS))
 
 
 async def test_a_failure_of_a_moment_is_not_told() -> None:
     async with FakeApiServer() as server:
         server.reject(READS, 2, status=500)
         async with running(server) as scene:
-            await until(lambda: scene.reason() == "Planned")
+            await wait_until(lambda: scene.reason() == "Planned")
             said = [each.reason for each in scene.extender.reports.decisions]
             assert "RecordsUnreadable" not in said

@@ -17,7 +17,7 @@ from serried.kube.wire import NODES, PODS, RESERVATIONS, pod_groups
 from tests.sim.test_standby import never
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node, pod, pod_group
-from tests.support.controller_harness import until
+from tests.support.controller_harness import wait_until
 from tests.support.extender_harness import GANG
 from tests.support.extender_process import run_extender
 
@@ -37,7 +37,7 @@ async def running(server: FakeApiServer) -> AsyncIterator[Extender]:
         server.add(NODES, node(name).cpu(1).raw())
     server.add(GROUPS, GROUP.raw())
     async with run_extender(server) as extender:
-        await until(lambda: extender.core.term.plans)
+        await wait_until(lambda: extender.core.term.plans)
         yield extender
 
 
@@ -58,13 +58,13 @@ async def test_the_rest_of_the_commit_is_bound_where_it_was_committed() -> None:
         for name, on in (("p0", ""), ("p1", "n2")):
             member = pod(name).cpu(1).scheduler("serried").in_group("g")
             server.add(PODS, (member.on(on) if on else member).raw())
-        await until(lambda: extender.core.ledger.slot_of("pod-p0"))
+        await wait_until(lambda: extender.core.ledger.slot_of("pod-p0"))
         # Our own plan meets the record at its commit.
         slot = extender.core.ledger.slot_of("pod-p0")
         assert slot is not None
         request = BindRequest(Key("default", "p0"), "pod-p0", slot.node)
         coming = asyncio.create_task(extender.core.service.bind(request, never))
-        await until(lambda: where(server, "p0"))
+        await wait_until(lambda: where(server, "p0"))
         assert (where(server, "p0"), where(server, "p1")) == ("n1", "n2")
-        await until(lambda: not server.list_objects(RESERVATIONS))
+        await wait_until(lambda: not server.list_objects(RESERVATIONS))
         assert coming.done()

@@ -13,7 +13,7 @@ from serried.api.verdict import Reason, Verdict
 from serried.kube.wire import NODES, PODS, pod_groups
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node, pod, pod_group
-from tests.support.controller_harness import until
+from tests.support.controller_harness import wait_until
 from tests.support.extender_process import run_extender
 from tests.support.faults import Request
 
@@ -52,5 +52,5 @@ async def test_a_standby_changes_nothing(server: FakeApiServer) -> None:
         about = {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "p0", "uid": "pod-p0"}
         standby.events.emit(about, "Warning", "Anything", "whatever it is")
         assert "NotLeading" in await bind_plain(standby)
-        await until(lambda: standby.events.dropped > 0)
+        await wait_until(lambda: standby.events.dropped > 0)
         assert server.list_requests(_changes) == []

@@ -14,12 +14,12 @@ from extender.core.scheduling.cycle_updates import CycleUpdates
 from extender.core.scheduling.group import GroupState
 from serried.api.verdict import Verdict
 from tests.support.memory import read_memory
-from tests.support.storm import GANGS, SIZE, Storm, take_no_pause
+from tests.support.storm import GANGS, SIZE, Storm, retry_without_delay
 
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    take_no_pause(monkeypatch)
+    retry_without_delay(monkeypatch)
 
 
 @pytest.fixture
@@ -31,9 +31,9 @@ async def storm(request: pytest.FixtureRequest) -> AsyncIterator[Storm]:
 
 @pytest.mark.parametrize("storm", range(12), indirect=True)
 async def test_after_the_storm_every_gang_is_bound_and_nothing_is_left(storm: Storm) -> None:
-    await storm.rage()
-    await storm.calm_down()
-    assert storm.broken == []
+    await storm.run_random_actions()
+    await storm.recover()
+    assert storm.violations == []
     assert {gang: storm.bound(gang) for gang in GANGS} == dict.fromkeys(GANGS, SIZE)
     assert storm.world.nothing_reserved
     assert not any(call.waiting for call in storm.calls.values())
@@ -65,6 +65,6 @@ async def test_whoever_was_not_looked_at_had_not_changed(storm: Storm, monkeypat
         return verdict
 
     monkeypatch.setattr(CycleUpdates, "update", update_twice)
-    await storm.rage()
-    await storm.calm_down()
+    await storm.run_random_actions()
+    await storm.recover()
     assert len(tended) > len({id(cycle) for cycle in tended}), "a storm in which nothing is looked at again"

@@ -31,7 +31,7 @@ from tests.sim.test_death_anywhere import (
 from tests.support.builders import NodeBuilder, node, pod
 from tests.support.composites import CompositeBuilder
 from tests.support.fake_api import FakeApi, error
-from tests.support.storm import take_no_pause
+from tests.support.storm import retry_without_delay
 
 ARRIVAL = 2
 """The turn in which the last member comes."""
@@ -438,7 +438,7 @@ NODE_GOES = [
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    take_no_pause(monkeypatch)
+    retry_without_delay(monkeypatch)
 
 
 @pytest.fixture(

@@ -49,7 +49,7 @@ from serried.kube.wire import (
     pod_groups,
     workloads,
 )
-from tests.support.faults import Fault, Gate, Mishap, Request, When
+from tests.support.faults import Fault, FaultKind, Gate, Request, When
 from tests.support.patches import apply, merge, merge_strategically, step_through
 from tests.support.routes import Route, find_route
 from tests.support.schemas import GROUP, KINDS, Kinds, openapi
@@ -176,24 +176,24 @@ class FakeApiServer:
     ) -> Fault:
         """Answer the next ``times`` matching requests with an error."""
         return self._order(
-            Fault(Mishap.REFUSE, when, times, status, reason, message, retry_after=retry_after, causes=causes)
+            Fault(FaultKind.REJECT, when, times, status, reason, message, retry_after=retry_after, causes=causes)
         )
 
     def disconnect(self, when: When, times: int = 1) -> Fault:
         """Close the connections of the next matching requests, without carrying them out."""
-        return self._order(Fault(Mishap.HANG_UP, when, times))
+        return self._order(Fault(FaultKind.HANG_UP, when, times))
 
     def lose_answer(self, when: When, times: int = 1) -> Fault:
         """Carry out the next matching requests, but close their connections instead of answering."""
-        return self._order(Fault(Mishap.LOSE_ANSWER, when, times))
+        return self._order(Fault(FaultKind.LOSE_ANSWER, when, times))
 
     def garble(self, when: When, times: int = 1, *, status: int = 200, page: str = "<html>a proxy</html>") -> Fault:
         """Carry out the next matching requests, but answer with a page that no API server sends."""
-        return self._order(Fault(Mishap.GARBLE, when, times, status=status, message=page))
+        return self._order(Fault(FaultKind.GARBLE, when, times, status=status, message=page))
 
     def intercept(self, when: When, times: int = 1, *, status: int, page: str = "<html>a proxy</html>") -> Fault:
         """Answer the next matching requests with a page that no API server sends, without carrying them out."""
-        return self._order(Fault(Mishap.INTERCEPT, when, times, status=status, message=page))
+        return self._order(Fault(FaultKind.INTERCEPT, when, times, status=status, message=page))
 
     def cut_streams(self, after: int, times: int = 1_000_000, *, abruptly: bool = False) -> None:
         """End the next streaming lists after ``after`` objects."""
@@ -201,7 +201,7 @@ class FakeApiServer:
 
     def hold(self, when: When, times: int = 1_000_000) -> Gate:
         """Let the next matching requests wait until the returned gate is opened."""
-        return self._order(Fault(Mishap.WAIT, when, times)).gate
+        return self._order(Fault(FaultKind.WAIT, when, times)).gate
 
     def recover(self) -> None:
         """Remove all faults."""
@@ -239,7 +239,7 @@ class FakeApiServer:
     def bookmark(self, resource: Resource | None = None) -> None:
         """Send a bookmark with the newest version to the present watches."""
         for watch in self._watches_of(resource):
-            watch.mark(self.storage.revision, _kind_of(watch.resource))
+            watch.queue_bookmark(self.storage.revision, _kind_of(watch.resource))
 
     def _watches_of(self, resource: Resource | None) -> list[Watch]:
         return [watch for watch in self.watches if resource in {None, watch.resource}]
@@ -253,8 +253,8 @@ class FakeApiServer:
         headers = {name.lower(): value for name, value in raw.headers.items()}
         request = Request(raw.method, raw.path, dict(raw.query), _parse(text), headers)
         self.requests.append(request)
-        fault = next((fault for fault in self._faults if fault.takes(request)), None)
-        if fault is not None and fault.mishap is Mishap.INTERCEPT:
+        fault = next((fault for fault in self._faults if fault.applies_to(request)), None)
+        if fault is not None and fault.kind is FaultKind.INTERCEPT:
             return web.Response(status=fault.status, text=fault.message, content_type="text/html")
         try:
             if fault is not None:
@@ -265,9 +265,9 @@ class FakeApiServer:
             answer = _refusal(err.failure)
         except ConnectionAbortedError:
             return _drop(raw)
-        if fault is not None and fault.mishap is Mishap.GARBLE:
+        if fault is not None and fault.kind is FaultKind.GARBLE:
             return web.Response(status=fault.status, text=fault.message, content_type="text/html")
-        return _drop(raw) if fault is not None and fault.mishap is Mishap.LOSE_ANSWER else answer
+        return _drop(raw) if fault is not None and fault.kind is FaultKind.LOSE_ANSWER else answer
 
     def _authenticate(self, request: Request) -> None:
         if self.token and request.headers.get("authorization") != f"Bearer {self.token}":
@@ -283,7 +283,7 @@ class FakeApiServer:
             return _json(200, route.document)
         if route.resource in self.listed_only:
             raise RefusedError(404, "NotFound", "the server could not find the requested resource")
-        if request.watches:
+        if request.is_watch:
             return await self._watch(raw, request, route, route.resource)
         if request.method == "GET":
             found = self._list(request, route, route.resource) if not route.name else self._get(route, route.resource)
@@ -404,7 +404,7 @@ class FakeApiServer:
                 begin_watch(self.storage, watch, request.params.get("resourceVersion", ""))
             except RefusedError as err:
                 # As the real API server does: the error is an event, and then the watch ends.
-                watch.say("ERROR", _status(err.failure))
+                watch.queue_event("ERROR", _status(err.failure))
                 watch.end()
         return await self._send(raw, watch, float(request.params.get("timeoutSeconds", 1800)))
 
@@ -421,22 +421,22 @@ class FakeApiServer:
             return response
         finally:
             self.watches.discard(watch)
-            self.storage.listeners.discard(watch.notice)
+            self.storage.listeners.discard(watch.queue_change)
         return _drop(raw) if watch.aborted else response
 
 
 async def _suffer(fault: Fault) -> None:
-    match fault.mishap:
-        case Mishap.HANG_UP:
+    match fault.kind:
+        case FaultKind.HANG_UP:
             raise ConnectionAbortedError
-        case Mishap.REFUSE:
+        case FaultKind.REJECT:
             refused = RefusedError(fault.status, fault.reason, fault.message)
             refused.failure = Failure(fault.status, fault.reason, fault.message, fault.retry_after, fault.causes)
             raise refused
-        case Mishap.WAIT:
+        case FaultKind.WAIT:
             fault.gate.reached.set()
             await fault.gate.opened.wait()
-        case Mishap.LOSE_ANSWER | Mishap.GARBLE | Mishap.INTERCEPT:
+        case FaultKind.LOSE_ANSWER | FaultKind.GARBLE | FaultKind.INTERCEPT:
             return
 
 

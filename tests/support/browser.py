@@ -57,7 +57,7 @@ async def open_page(
     await context.close()
 
 
-async def find_barriers(page: Page) -> str:
+async def find_accessibility_defects(page: Page) -> str:
     """The accessibility defects that axe finds, such as in contrast, names or roles; empty for none."""
     found = await Axe().run(page)
     return found.generate_report() if found.violations_count else ""

@@ -3,7 +3,7 @@
 from typing import Self
 
 from serried.api.budget import DisruptionBudget, decode_budget
-from tests.support.builders import Builder, usable
+from tests.support.builders import Builder, require_valid
 
 
 class BudgetBuilder(Builder):
@@ -11,7 +11,7 @@ class BudgetBuilder(Builder):
 
     def value(self) -> DisruptionBudget:
         """The budget, decoded."""
-        return usable(decode_budget(self._raw))
+        return require_valid(decode_budget(self._raw))
 
     def selecting(self, **labels: str) -> Self:
         """Select the pods with these labels."""

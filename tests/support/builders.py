@@ -96,7 +96,7 @@ class NodeBuilder(Builder):
 
     def value(self) -> Node:
         """Return the decoded node. Fail if it is malformed."""
-        return usable(decode_node(self._raw))
+        return require_valid(decode_node(self._raw))
 
     def allocatable(self, resource: str, quantity: str | int) -> Self:
         """With an amount of any resource."""
@@ -132,7 +132,7 @@ class PodBuilder(Builder):
 
     def value(self) -> Pod:
         """Return the decoded pod. Fail if it is malformed."""
-        return usable(decode_pod(self._raw))
+        return require_valid(decode_pod(self._raw))
 
     def request(self, resource: str, quantity: str | int) -> Self:
         """With a request of any resource."""
@@ -314,7 +314,7 @@ class PodGroupBuilder(Builder):
 
     def value(self) -> PodGroup:
         """Return the decoded PodGroup. Fail if it is malformed."""
-        return usable(decode_pod_group(self._raw))
+        return require_valid(decode_pod_group(self._raw))
 
     def gang(self, min_count: int) -> Self:
         """With policy gang."""
@@ -385,7 +385,7 @@ class CompatibleGroupBuilder(Builder):
 
     def value(self) -> PodGroup:
         """Return the decoded PodGroup. Fail if it is malformed."""
-        return usable(decode_compatible_group(self._raw))
+        return require_valid(decode_compatible_group(self._raw))
 
     def gang(self, min_member: int) -> Self:
         """With minMember."""
@@ -409,7 +409,7 @@ class WorkloadBuilder(Builder):
 
     def value(self) -> Workload:
         """Return the decoded Workload. Fail if it is malformed."""
-        return usable(decode_workload(self._raw))
+        return require_valid(decode_workload(self._raw))
 
     def for_job(self, name: str) -> Self:
         """With a controllerRef to a Job."""
@@ -447,7 +447,7 @@ class JobBuilder(Builder):
 
     def value(self) -> Job:
         """Return the decoded Job. Fail if it is malformed."""
-        return usable(decode_job(self._raw))
+        return require_valid(decode_job(self._raw))
 
     def size(self, parallelism: int, completions: int | None = None) -> Self:
         """With a parallelism, and by default as many completions."""
@@ -569,7 +569,7 @@ def _put(raw: Raw, path: tuple[str, ...], value: Any) -> Raw:
     return {**raw, path[0]: _put(raw.get(path[0]) or {}, path[1:], value)}
 
 
-def usable(value: Value | Malformed) -> Value:
+def require_valid(value: Value | Malformed) -> Value:
     """Return a decoded object. Fail if it is malformed."""
     assert not isinstance(value, Malformed), value
     return value

@@ -17,7 +17,7 @@ from serried.api.names import Key
 from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from serried.cluster.cache import Store
 from serried.cluster.rule import KindState
-from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod, pod_group, usable
+from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod, pod_group, require_valid
 from tests.support.devices import DRIVER, claim, claiming, device_class, devices, taint_rule
 from tests.support.volumes import csi_driver, csi_node, storage_capacity, storage_class, volume, volume_claim
 
@@ -72,7 +72,7 @@ class NamespaceBuilder(Builder):
 
     def value(self) -> Namespace:
         """Return the decoded Namespace. Fail if it is malformed."""
-        return usable(decode_namespace(self._raw))
+        return require_valid(decode_namespace(self._raw))
 
 
 class World:
@@ -103,24 +103,24 @@ class World:
         self.objects[kind, name] = again
         return Change("put", kind, name, before if before != _uid_of(again) else "")
 
-    def tell(self, store: Store, change: Change) -> None:
+    def apply(self, store: Store, change: Change) -> None:
         """Apply a change to a Store, as the watches do."""
         if change.gone:
             store.drop_pod(change.gone)
         if change.verb == "put":
-            put_object(store, self.objects[change.kind, change.name])
+            add_to_store(store, self.objects[change.kind, change.name])
         elif change.kind == "node":
             store.drop_node(change.name)
         elif change.kind != "pod":
             kind = _TYPES[change.kind]
             store.drop_object(kind, Key("default", change.name) if kind in _NAMESPACED else _full_name(change))
 
-    def tell_all(self, store: Store) -> None:
+    def fill_store(self, store: Store) -> None:
         """Fill an empty Store with all objects."""
         for kind in _KINDS:
             store.note_state(kind, KindState.KNOWN)
         for found in self.objects.values():
-            put_object(store, found)
+            add_to_store(store, found)
         store.put_group(self.group.value())
         for member in self.members:
             store.put_pod(member.value())
@@ -392,7 +392,7 @@ def _full_name(change: Change) -> str:
     return f"{change.name}-0" if change.kind == "slice" else change.name
 
 
-def put_object(store: Store, builder: Builder) -> None:
+def add_to_store(store: Store, builder: Builder) -> None:
     """Put an object of any kind into a Store."""
     match builder:
         case NodeBuilder():

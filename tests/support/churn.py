@@ -123,12 +123,12 @@ class Churn:
 
     # --- changes -----------------------------------------------------------------------------------------------
 
-    def come(self, owner: Owner) -> None:
+    def add_owner(self, owner: Owner) -> None:
         """Add an owner."""
         self.owners[owner.name] = owner
         self._priority_of[owner.name] = owner.priority
 
-    def leave(self, name: str) -> None:
+    def remove_owner(self, name: str) -> None:
         """Remove an owner and delete its pods."""
         self._give_up(self.owners.pop(name))
 
@@ -144,7 +144,7 @@ class Churn:
                 self._try(name)
             await self._settle()
             await self.world.pass_time(seconds)
-            self._note()
+            self._record_writes()
 
     # --- observations ------------------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class Churn:
             self.world.delete(gone.name)
         await self.world.run_until_idle()
 
-    def _note(self) -> None:
+    def _record_writes(self) -> None:
         """Record the plans and evictions since the last call, from the writes to the API server."""
         calls = self.world.api.calls
         for call in calls[self._calls :]:
@@ -255,7 +255,7 @@ class Churn:
         if self._owner_of[name] in self.refused:
             return
         pending = self._find(name)
-        offered = [each for each in self._nodes if self._fits(pending, each, self._list_beside(pending))]
+        offered = [each for each in self._nodes if self._fits(pending, each, self._list_counted_pods(pending))]
         answer = self.world.filter(name, *offered) if offered else Hold()
         if isinstance(answer, Steer):
             self._bind(name, answer.node)
@@ -268,7 +268,7 @@ class Churn:
         self._home[name] = node_name
         self._open[name] = self.world.bind(name, node_name)
 
-    def _list_beside(self, pending: Pod) -> list[tuple[str, Pod]]:
+    def _list_counted_pods(self, pending: Pod) -> list[tuple[str, Pod]]:
         """Return each pod that counts on a node, with the node: bound pods, pods being bound, and nominated ones.
 
         Nominated pods count if their priority is at least that of ``pending``.
@@ -291,7 +291,7 @@ class Churn:
 
     def _preempt(self, pending: Pod) -> None:
         """Preempt for a pod that fits nowhere, as kube-scheduler does: evict pods of lower priority from one node."""
-        beside = self._list_beside(pending)
+        beside = self._list_counted_pods(pending)
         asked = [each for node_name in self._nodes for each in self._find_candidate(pending, node_name, beside)]
         allowed = self.world.service.preempt(pending, asked) if asked else ()
         if not allowed:

@@ -17,7 +17,7 @@ class Clock:
         """Advance the clock."""
         self.now += seconds
 
-    async def rest(self, seconds: float) -> None:
+    async def sleep(self, seconds: float) -> None:
         """Advance the clock and yield to the event loop, in place of asyncio.sleep. At least 1 us always passes."""
         self.advance(max(seconds, 1e-6))
         await asyncio.sleep(0)

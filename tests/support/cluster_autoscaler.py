@@ -36,13 +36,13 @@ class NodeGroup:
 
 
 @dataclass(slots=True)
-class _Room:
+class _NodeCapacity:
     """A node, or one that is to be added, as pods are put on it one after the other."""
 
     labels: dict[str, str]
     cpu: int
 
-    def take(self, spec: Raw) -> bool:
+    def add_pod(self, spec: Raw) -> bool:
         """Put a pod there if it fits; return whether it does."""
         cpu = _count_cpu(spec)
         if cpu > self.cpu or not spec.get("nodeSelector", {}).items() <= self.labels.items():
@@ -63,7 +63,7 @@ class ClusterAutoscaler:
 
     def loop(self) -> None:
         """Carry out the first open ProvisioningRequest, then add nodes for the pods that are candidates."""
-        rooms = self._list_rooms()
+        rooms = self._list_capacity()
         for request in self._list_open_requests()[:1]:
             self._carry_out(request, rooms)
         self._scale_up(self.list_candidates(), rooms)
@@ -72,11 +72,11 @@ class ClusterAutoscaler:
         """Return the pods for which nodes are added if they fit on none that exists."""
         return [pod for pod in self.api.get("/api/v1/pods")["items"] if _is_candidate(pod)]
 
-    def _list_rooms(self) -> list[_Room]:
+    def _list_capacity(self) -> list[_NodeCapacity]:
         """Return the nodes without what their pods take. A nominated pod counts as allocated on its node."""
         pods = self.api.get("/api/v1/pods")["items"]
         rooms = {
-            node["metadata"]["name"]: _Room(node["metadata"]["labels"], parse_cpu(_find_allocatable(node)))
+            node["metadata"]["name"]: _NodeCapacity(node["metadata"]["labels"], parse_cpu(_find_allocatable(node)))
             for node in self.api.get("/api/v1/nodes")["items"]
         }
         for pod in pods:
@@ -101,7 +101,7 @@ class ClusterAutoscaler:
             key=lambda each: (each["metadata"]["creationTimestamp"], each["metadata"]["name"]),
         )
 
-    def _carry_out(self, request: Raw, rooms: Iterable[_Room]) -> None:
+    def _carry_out(self, request: Raw, rooms: Iterable[_NodeCapacity]) -> None:
         """Add all nodes that a request lacks, or none, and say which in its conditions."""
         try:
             specs = [spec for each in request["spec"]["podSets"] for spec in self._list_pods(request, each)]
@@ -109,17 +109,19 @@ class ClusterAutoscaler:
             if error.status != 404:
                 raise
             return  # its PodTemplates are not all there yet
-        self._say(request, "Accepted", "True", "Accepted", "ProvisioningRequest is accepted by ClusterAutoscaler.")
+        self._set_condition(
+            request, "Accepted", "True", "Accepted", "ProvisioningRequest is accepted by ClusterAutoscaler."
+        )
         lacking = [spec for spec in specs if not _fits(spec, rooms)]
         wanted = self._find_nodes(lacking)
         if not lacking:
-            self._say(request, "Provisioned", "True", "CapacityIsFound", "Capacity is found in the cluster.")
+            self._set_condition(request, "Provisioned", "True", "CapacityIsFound", "Capacity is found in the cluster.")
         elif wanted is None:
             message = "Capacity is not found, CA will try to find it later."
-            self._say(request, "Provisioned", "False", "CapacityIsNotFound", message)
+            self._set_condition(request, "Provisioned", "False", "CapacityIsNotFound", message)
         else:
             self._add(wanted)
-            self._say(request, "Provisioned", "True", "CapacityIsProvisioned", "Capacity is provisioned.")
+            self._set_condition(request, "Provisioned", "True", "CapacityIsProvisioned", "Capacity is provisioned.")
 
     def _list_pods(self, request: Raw, pod_set: Raw) -> list[Raw]:
         """Return the spec of each pod of a set. Raises ApiError if its PodTemplate is not there."""
@@ -127,7 +129,7 @@ class ClusterAutoscaler:
         found = self.api.get(f"/api/v1/namespaces/{namespace}/podtemplates/{name}")
         return [found["template"]["spec"]] * int(pod_set["count"])
 
-    def _say(self, request: Raw, kind: str, status: str, reason: str, message: str) -> None:
+    def _set_condition(self, request: Raw, kind: str, status: str, reason: str, message: str) -> None:
         """Set a condition of a request, if it is still there."""
         metadata = request["metadata"]
         conditions = _read_conditions(request)
@@ -143,7 +145,7 @@ class ClusterAutoscaler:
 
     # --- pods --------------------------------------------------------------------------------------------------
 
-    def _scale_up(self, pods: Iterable[Raw], rooms: Sequence[_Room]) -> None:
+    def _scale_up(self, pods: Iterable[Raw], rooms: Sequence[_NodeCapacity]) -> None:
         """Add nodes for pods one by one, as far as the groups may grow; say of the others that none comes."""
         for pod in pods:
             if _fits(pod["spec"], rooms):
@@ -176,13 +178,13 @@ class ClusterAutoscaler:
 
     def _find_nodes(self, specs: Iterable[Raw]) -> list[NodeGroup] | None:
         """Return the group of each node that these pods need; None if the groups may not grow so far."""
-        added: list[tuple[NodeGroup, _Room]] = []
+        added: list[tuple[NodeGroup, _NodeCapacity]] = []
         for spec in specs:
             if _fits(spec, [room for _, room in added]):
                 continue
             for group in self.groups:
-                room = _Room({ZONE: group.zone}, parse_cpu(group.cpu))
-                if group.left > sum(each is group for each, _ in added) and room.take(spec):
+                room = _NodeCapacity({ZONE: group.zone}, parse_cpu(group.cpu))
+                if group.left > sum(each is group for each, _ in added) and room.add_pod(spec):
                     added.append((group, room))
                     break
             else:
@@ -221,9 +223,9 @@ def _is_candidate(pod: Raw) -> bool:
     )
 
 
-def _fits(spec: Raw, rooms: Iterable[_Room]) -> bool:
+def _fits(spec: Raw, rooms: Iterable[_NodeCapacity]) -> bool:
     """Put a pod on the first node on which it fits; return whether there is one."""
-    return any(room.take(spec) for room in rooms)
+    return any(room.add_pod(spec) for room in rooms)
 
 
 def _count_cpu(spec: Raw) -> int:

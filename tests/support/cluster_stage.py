@@ -139,7 +139,7 @@ class ClusterStage:
                 metadata["labels"]["scheduling.serried.dev/pod-group"] = group
             self._post(self._pods(), {"metadata": metadata, "spec": spec})
 
-    def take_a_node(self) -> None:
+    def fill_a_node(self) -> None:
         """Fill one node by a pod, so that packing alone does not keep a gang in one rack."""
         self.create_group("filler", 1)
         self.create_pods(["filler-0"], "filler", cpu="30")
@@ -170,7 +170,7 @@ class ClusterStage:
         """Delete a Job and its pods."""
         self._delete(f"{self._jobs()}/{name}", "Background")
 
-    def lift_gates(self, name: str, but: str = "") -> None:
+    def remove_gates(self, name: str, but: str = "") -> None:
         """Remove a pod's scheduling gates, except ``but``."""
         patch = json.dumps({"spec": {"schedulingGates": [{"name": but}] if but else None}})
         self.cluster.kubectl("patch", "pod", name, "-n", self.namespace, "--type", "merge", "-p", patch)
@@ -209,7 +209,7 @@ class ClusterStage:
         eventually("no pods", lambda: not self.pods())
 
     @contextmanager
-    def asleep(self, *processes: str) -> Iterator[None]:
+    def stopped(self, *processes: str) -> Iterator[None]:
         """Stop processes of the cluster by SIGSTOP while the body runs."""
         pids = [self.cluster.pids[name] for name in processes]
         begun = time.monotonic()
@@ -273,7 +273,7 @@ class ClusterStage:
         """Return text for a failure: `/debug` about a group, or about a Job's group, and all pods with their events."""
         try:
             group = self._find_group(name) or name
-            view, decisions = self.view(group), self.decisions(group)[:10]
+            view, decisions = self.debug_page(group), self.decisions(group)[:10]
         except httpx.TransportError as error:
             view, decisions = {}, [f"the extender does not answer: {error}"]
         parts = {key: view.get(key) for key in ("message", "members", "placed", "waiting", "timeline")}
@@ -312,7 +312,7 @@ class ClusterStage:
         items: list[Raw] = self.cluster.api.get(self._groups())["items"]
         return [item for item in items if any(o["name"] == job for o in item["metadata"].get("ownerReferences", []))]
 
-    def view(self, group: str) -> dict[str, Any]:
+    def debug_page(self, group: str) -> dict[str, Any]:
         """Return the group's page on ``/debug``; empty if the extender does not know the group."""
         answer = self._debug.get(f"/debug/groups/{self.namespace}/{group}")
         view: dict[str, Any] = answer.json() if answer.status_code == 200 else {}
@@ -325,7 +325,7 @@ class ClusterStage:
         """
 
         def find() -> dict[str, Any] | None:
-            view = self.view(group)
+            view = self.debug_page(group)
             told = str(view.get("message", ""))
             return view if view.get("reason") == reason and all(part in told for part in parts) else None
 
@@ -382,7 +382,7 @@ class ClusterStage:
     # --- nodes -------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def beside_autoscaler(self) -> Iterator[None]:
+    def with_autoscaler_configmap(self) -> Iterator[None]:
         """The cluster has the ConfigMap by which Cluster Autoscaler is found."""
         path = "/api/v1/namespaces/kube-system/configmaps"
         self._post(path, {"metadata": {"name": "cluster-autoscaler-status"}})

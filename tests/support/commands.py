@@ -28,7 +28,7 @@ Run = Callable[..., Ended]
 """Runs one command with these arguments."""
 
 
-def tell_done(would: str) -> str:
+def done_line(would: str) -> str:
     """The line that ``uninstall`` prints after doing what this line of its dry run announced."""
     begin, step, what = would.split(maxsplit=2)
     assert begin == "would", would

@@ -4,7 +4,7 @@ from typing import Self
 
 from serried.api.group import Composite, decode_composite
 from serried.api.names import Disruption
-from tests.support.builders import RACK, Builder, describe, usable
+from tests.support.builders import RACK, Builder, describe, require_valid
 
 
 class CompositeBuilder(Builder):
@@ -12,7 +12,7 @@ class CompositeBuilder(Builder):
 
     def value(self) -> Composite:
         """The CompositePodGroup, decoded."""
-        return usable(decode_composite(self._raw))
+        return require_valid(decode_composite(self._raw))
 
     def gang(self, min_group_count: int) -> Self:
         """Set the gang policy with this minimum number of child groups."""

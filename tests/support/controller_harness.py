@@ -66,22 +66,22 @@ async def starting_on(server: FakeApiServer, *arguments: str, level: ApiLevel = 
             await asyncio.gather(running, return_exceptions=True)
 
 
-async def until(condition: Callable[[], Any]) -> None:
+async def wait_until(condition: Callable[[], Any]) -> None:
     """Wait until the condition holds. Fail after a minute."""
     async with asyncio.timeout(_PATIENCE_SECONDS):
         while not condition():  # noqa: ASYNC110 - a server in memory has no event for each condition
             await asyncio.sleep(0.005)
 
 
-async def settle(controller: Controller, server: FakeApiServer) -> None:
+async def wait_until_idle(controller: Controller, server: FakeApiServer) -> None:
     """Wait until the controller has observed all objects and its queue is empty.
 
     For tests in which the controller must do nothing.
     """
     probe = server.add(JOBS, job("zz-probe").raw())["metadata"]["name"]
-    await until(lambda: any(key.name == probe for key in controller.store.jobs))
+    await wait_until(lambda: any(key.name == probe for key in controller.store.jobs))
     server.remove(JOBS, "default", probe)
-    await until(lambda: not any(key.name == probe for key in controller.store.jobs) and controller.queue.idle)
+    await wait_until(lambda: not any(key.name == probe for key in controller.store.jobs) and controller.queue.idle)
 
 
 def events(server: FakeApiServer, reason: str) -> list[JSON]:

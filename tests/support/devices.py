@@ -15,7 +15,7 @@ from serried.api.device import (
 from serried.api.pod import HELD
 from serried.cluster.cache import Store
 from serried.cluster.rule import KindState
-from tests.support.builders import Builder, usable
+from tests.support.builders import Builder, require_valid
 
 DRIVER = "gpu.example.com"
 
@@ -32,7 +32,7 @@ class DeviceClassBuilder(Builder):
 
     def value(self) -> DeviceClass:
         """Return the decoded DeviceClass. Fail if it is malformed."""
-        return usable(decode_device_class(self._raw))
+        return require_valid(decode_device_class(self._raw))
 
     def extended_resource(self, resource: str) -> Self:
         """With an extendedResourceName."""
@@ -48,7 +48,7 @@ class ResourceSliceBuilder(Builder):
 
     def value(self) -> ResourceSlice:
         """Return the decoded slice. Fail if it is malformed."""
-        return usable(decode_resource_slice(self._raw))
+        return require_valid(decode_resource_slice(self._raw))
 
     def nodes_field(self, **place: Any) -> Self:
         """With devices of several nodes: ``allNodes`` or a ``nodeSelector``."""
@@ -116,7 +116,7 @@ class DeviceTaintRuleBuilder(Builder):
 
     def value(self) -> DeviceTaintRule:
         """Return the decoded rule. Fail if it is malformed."""
-        return usable(decode_device_taint_rule(self._raw))
+        return require_valid(decode_device_taint_rule(self._raw))
 
 
 def taint_rule(name: str, **selector: str) -> DeviceTaintRuleBuilder:
@@ -130,7 +130,7 @@ class ResourceClaimBuilder(Builder):
 
     def value(self) -> ResourceClaim:
         """Return the decoded claim. Fail if it is malformed."""
-        return usable(decode_resource_claim(self._raw))
+        return require_valid(decode_resource_claim(self._raw))
 
     def request(self, name: str, **fields: Any) -> Self:
         """With a request, by default of the DeviceClass ``gpu``."""

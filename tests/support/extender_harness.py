@@ -56,7 +56,7 @@ from tests.support.fake_api import FakeApi
 from tests.support.inline_fork import fork_inline
 from tests.support.memory import read_memory
 from tests.support.priorities import PriorityClassBuilder
-from tests.support.rules import settle
+from tests.support.rules import run_deferred_work
 from tests.support.steps import finish
 
 SCHEDULER = "serried"
@@ -327,7 +327,7 @@ class Harness:
     async def run_until_idle(self) -> None:
         """Run the group scheduler, all tasks and the watch of pods in turn until nothing changes any more."""
         for _ in range(4):
-            settle(self.store)
+            run_deferred_work(self.store)
             self.schedule_groups()
             await self.run_tasks()
             self.sync_pods()

@@ -21,7 +21,7 @@ class Request:
     """The headers, with lower-case names."""
 
     @property
-    def watches(self) -> bool:
+    def is_watch(self) -> bool:
         """True for a watch."""
         return self.params.get("watch") in {"true", "1"}
 
@@ -37,13 +37,13 @@ def calls(method: str = "", part: str = "") -> When:
 
 def watches(part: str = "") -> When:
     """Match watches whose path contains ``part``."""
-    return lambda request: request.watches and part in request.path
+    return lambda request: request.is_watch and part in request.path
 
 
-class Mishap(StrEnum):
+class FaultKind(StrEnum):
     """The kind of a fault."""
 
-    REFUSE = "refuse"
+    REJECT = "refuse"
     """The request has no effect, and the answer is an error."""
     HANG_UP = "hang up"
     """The request has no effect, and the connection is closed."""
@@ -75,7 +75,7 @@ class Gate:
 class Fault:
     """A fault for the next ``left`` requests that ``when`` matches."""
 
-    mishap: Mishap
+    kind: FaultKind
     when: When
     left: int
     status: int = 503
@@ -85,7 +85,7 @@ class Fault:
     causes: frozenset[str] = frozenset()
     gate: Gate = field(default_factory=Gate)
 
-    def takes(self, request: Request) -> bool:
+    def applies_to(self, request: Request) -> bool:
         """Return whether the fault applies to this request. If so, it is counted."""
         if self.left <= 0 or not self.when(request):
             return False

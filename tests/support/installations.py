@@ -109,6 +109,6 @@ def set_flag(**flags: str) -> Change:
     return lambda seen: replace(seen, flags={**seen.flags, **named})
 
 
-def say(**said: Any) -> Change:
+def change_selfcheck(**said: Any) -> Change:
     """Another answer of the extender's self-check."""
     return lambda seen: replace(seen, selfcheck={**SELFCHECK, **said})

@@ -1,6 +1,6 @@
 """Make an extender write and read records like the release before Reservations had a format field and were packed.
 
-Only `tests.support.starting` may import this module, into a process of its own.
+Only `tests.support.preload` may import this module, into a process of its own.
 """
 
 from extender.core.binding import records as reservations

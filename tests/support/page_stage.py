@@ -23,7 +23,7 @@ ZONE = "topology.kubernetes.io/zone"
 BLOCK = "topology.serried.dev/block"
 RACK = "topology.serried.dev/rack"
 RACKS = 12
-OF_JOBS = {
+JOB_GANGS = {
     "train-llm": "train-llm-6cfb954c4f",
     "hyper-sweep": "hyper-sweep-7549667c5d",
     "resnet": "resnet-5f6d8b9c4-r0-0",
@@ -33,7 +33,7 @@ OF_JOBS = {
 NODES_OF_A_RACK = 20
 
 
-class Listener(RecordingMetrics):
+class DecisionRecorder(RecordingMetrics):
     """Keeps decisions in memory, as `Reports` does."""
 
     def __init__(self) -> None:
@@ -50,13 +50,13 @@ class Listener(RecordingMetrics):
 
 def make_world() -> Harness:
     """A harness whose decisions can be read."""
-    listener = Listener()
+    listener = DecisionRecorder()
     world = Harness(heard=listener)
     listener.wall = world.wall_time
     return world
 
 
-def town_nodes() -> Iterator[NodeBuilder]:
+def example_nodes() -> Iterator[NodeBuilder]:
     """The nodes: two zones, four blocks and twelve racks of twenty nodes, two of which are cordoned."""
     for index in range(RACKS * NODES_OF_A_RACK):
         rack = index // NODES_OF_A_RACK
@@ -67,34 +67,34 @@ def town_nodes() -> Iterator[NodeBuilder]:
         yield built.cordoned() if index in {47, 151} else built
 
 
-class Town:
+class ExampleCluster:
     """The workloads: running gangs, one that starts, and several that wait for different reasons."""
 
     def __init__(self, world: Harness) -> None:
         self.world = world
         self._serial = count()
 
-    async def settle(self) -> None:
+    async def create_workloads(self) -> None:
         """Create all workloads."""
         world = self.world
-        world.add(*town_nodes(), *self.plain_pods())
+        world.add(*example_nodes(), *self.plain_pods())
         for number, name in enumerate(("resnet", "bert", "diffusion", "whisper", "ranker", "fold-7")):
-            self.run_gang(name, namespace=("vision", "language", "bio")[number % 3], rack=number, size=12)
-        await self.look()
+            self.add_running_gang(name, namespace=("vision", "language", "bio")[number % 3], rack=number, size=12)
+        await self.run_scheduler()
         world.clock.advance(600)
-        await self.wait("train-llm", 16, cpu=24, namespace="language", key=RACK)
+        await self.add_waiting_gang("train-llm", 16, cpu=24, namespace="language", key=RACK)
         world.clock.advance(240)
-        await self.wait("hyper-sweep", 240, cpu=20, namespace="vision")
+        await self.add_waiting_gang("hyper-sweep", 240, cpu=20, namespace="vision")
         world.clock.advance(60)
-        await self.wait("align-genome", 40, cpu=8, namespace="bio", key=RACK)
-        await self.wait("dock-ligands", 8, cpu=4, namespace="bio", come=5)
-        await self.wait("distil", 16, cpu=6, namespace="language", key=RACK)
-        await self.wait("urgent-eval", 14, cpu=24, namespace="language", key=RACK, priority=1000)
+        await self.add_waiting_gang("align-genome", 40, cpu=8, namespace="bio", key=RACK)
+        await self.add_waiting_gang("dock-ligands", 8, cpu=4, namespace="bio", come=5)
+        await self.add_waiting_gang("distil", 16, cpu=6, namespace="language", key=RACK)
+        await self.add_waiting_gang("urgent-eval", 14, cpu=24, namespace="language", key=RACK, priority=1000)
         world.clock.advance(20)
         for member in ("ranker-3", "ranker-8"):
-            self.lose("language", member)
+            self.delete_member("language", member)
         for _ in range(3):
-            await self.look()
+            await self.run_scheduler()
 
     def plain_pods(self) -> Iterator[PodBuilder]:
         """Create plain pods, unevenly spread over the nodes."""
@@ -105,14 +105,14 @@ class Town:
                 built = pod(f"web-{index}").namespace("web").cpu(cpus).on(f"node-{index:03}")
                 yield built.started(write_time(self.world.wall_time())).active_deadline(3600 + 60 * index)
 
-    def run_gang(self, name: str, *, namespace: str, rack: int, size: int) -> None:
+    def add_running_gang(self, name: str, *, namespace: str, rack: int, size: int) -> None:
         """Create a gang whose members run in one rack."""
         self.world.add(*self._job(name, size, namespace), self._group(name, size, RACK, namespace))
         for index in range(size):
             place = f"node-{rack * NODES_OF_A_RACK + index:03}"
             self.world.add(self._member(name, index, 8, namespace).on(place))
 
-    async def wait(
+    async def add_waiting_gang(
         self,
         name: str,
         size: int,
@@ -127,30 +127,30 @@ class Town:
         self.world.add(*self._job(name, size, namespace), self._group(name, size, key, namespace).priority(priority))
         for index in range(size if come is None else come):
             self.world.add(self._member(name, index, cpu, namespace).priority(priority))
-        await self.look()
+        await self.run_scheduler()
 
-    async def look(self) -> None:
+    async def run_scheduler(self) -> None:
         """Run the group scheduler once and apply its decisions."""
         self.world.schedule_groups()
         await self.world.run_tasks()
 
-    def lose(self, namespace: str, name: str) -> None:
+    def delete_member(self, namespace: str, name: str) -> None:
         """Delete a running member."""
         uid = next(one.uid for one in self.world.store.pods.values() if (one.namespace, one.name) == (namespace, name))
         self.world.store.drop_pod(uid)
 
     def _job(self, name: str, size: int, namespace: str) -> list[JobBuilder]:
-        return [job(name).namespace(namespace).size(size).scheduler(SCHEDULER)] if name in OF_JOBS else []
+        return [job(name).namespace(namespace).size(size).scheduler(SCHEDULER)] if name in JOB_GANGS else []
 
     def _group(self, name: str, size: int, key: str, namespace: str) -> PodGroupBuilder:
-        built = pod_group(OF_JOBS.get(name, name)).namespace(namespace).uid(f"{namespace}-{name}").gang(size)
-        built = built.controlled_by("Job", name) if name in OF_JOBS else built
+        built = pod_group(JOB_GANGS.get(name, name)).namespace(namespace).uid(f"{namespace}-{name}").gang(size)
+        built = built.controlled_by("Job", name) if name in JOB_GANGS else built
         return built.topology(key) if key else built
 
     def _member(self, name: str, index: int, cpu: int, namespace: str) -> PodBuilder:
         built = pod(f"{name}-{index}").uid(f"{namespace}-{name}-{index}-{next(self._serial)}").namespace(namespace)
-        built = built.of_job(name, index) if name in OF_JOBS else built
-        return built.cpu(cpu).scheduler(SCHEDULER).in_group(OF_JOBS.get(name, name))
+        built = built.of_job(name, index) if name in JOB_GANGS else built
+        return built.cpu(cpu).scheduler(SCHEDULER).in_group(JOB_GANGS.get(name, name))
 
 
 def make_app(world: Harness, broadcast: Broadcast) -> FastAPI:
@@ -168,7 +168,7 @@ def _reports(world: Harness) -> Reports:
 
 def make_broadcast(world: Harness) -> Broadcast:
     """Everything that the page's routes read."""
-    assert isinstance(world.heard, Listener)
+    assert isinstance(world.heard, DecisionRecorder)
     decisions = world.heard.decisions
     about = {"version": "0.1.0", "apiLevel": FALLBACK.name}
     return Broadcast(lambda: Sketch(world.core, decisions), about, world.wall_time)

@@ -4,7 +4,7 @@ from typing import Any, Self
 
 from serried.api.names import GANG_POLICY, REQUIRED_TOPOLOGY
 from serried.api.parent import Parent, decode_parent
-from tests.support.builders import RACK, Builder, describe, usable
+from tests.support.builders import RACK, Builder, describe, require_valid
 
 
 class JobSetBuilder(Builder):
@@ -12,7 +12,7 @@ class JobSetBuilder(Builder):
 
     def value(self) -> Parent:
         """Return the decoded JobSet. Fail if it is malformed."""
-        return usable(decode_parent("JobSet", self._raw))
+        return require_valid(decode_parent("JobSet", self._raw))
 
     def gang_policy(self, policy: str = "JobSetAsGang") -> Self:
         """With the annotation that asks for gangs."""
@@ -51,7 +51,7 @@ class LeaderWorkerSetBuilder(Builder):
 
     def value(self) -> Parent:
         """Return the decoded LeaderWorkerSet. Fail if it is malformed."""
-        return usable(decode_parent("LeaderWorkerSet", self._raw))
+        return require_valid(decode_parent("LeaderWorkerSet", self._raw))
 
     def gang_policy(self, policy: str = "ReplicaAsGang") -> Self:
         """With the annotation that asks for gangs."""

@@ -92,7 +92,7 @@ class Occupied:
                 amounts[name] = amounts.get(name, 0) + amount
         return Snapshot(self.nodes, used, rules=PLAN_RULES)
 
-    def tell(self, ask: PlanRequest, gone: Iterable[EvictionUnit] = ()) -> PlanRequest:
+    def request_after(self, ask: PlanRequest, gone: Iterable[EvictionUnit] = ()) -> PlanRequest:
         """Return a gang's request after the eviction of some units: with the domains that other gangs then hold."""
         left = set(self.units) - set(gone)
         homes = [self.nodes[pod.node] for unit in left if unit.holds_domain for pod in unit.pods]
@@ -129,7 +129,7 @@ def price(field_: Occupied, victims: Sequence[EvictionUnit]) -> Price:
         here = [unit for unit in victims if unit.priority >= priority]
         above = [unit for unit in victims if unit.priority > priority]
         violations = count_violations(field_, here) - count_violations(field_, above)
-        broken = len(find_broken(field_, here)) - len(find_broken(field_, above))
+        broken = len(find_gangs_below_quorum(field_, here)) - len(find_gangs_below_quorum(field_, above))
         pods = sum(len(unit.pods) for unit in victims if unit.priority == priority)
         found.append((priority, violations, broken, pods))
     return tuple(found)
@@ -141,7 +141,7 @@ def count_violations(field_: Occupied, victims: Iterable[EvictionUnit]) -> int:
     return sum(max(0, taken.count(budget) - allowed) for budget, allowed in field_.budgets.items())
 
 
-def find_broken(field_: Occupied, victims: Iterable[EvictionUnit]) -> set[GroupKey]:
+def find_gangs_below_quorum(field_: Occupied, victims: Iterable[EvictionUnit]) -> set[GroupKey]:
     """Return the gangs that lose their quorum."""
     lost = [unit.gang for unit in victims for _ in unit.pods]
     broken: set[GroupKey] = set()
@@ -153,7 +153,7 @@ def find_broken(field_: Occupied, victims: Iterable[EvictionUnit]) -> set[GroupK
         broken = more
 
 
-def find_least(field_: Occupied, ask: PlanRequest, priority: int = HIGH) -> Price | None:
+def find_cheapest_victims(field_: Occupied, ask: PlanRequest, priority: int = HIGH) -> Price | None:
     """Return the price of the best victims; None if no victims help.
 
     The search takes exponential time, so it is meant for about eight units.
@@ -185,7 +185,7 @@ def fits_without(field_: Occupied, gone: Iterable[EvictionUnit], ask: PlanReques
     Domains that a remaining gang holds exclusively do not count.
     """
     away = list(gone)
-    return fits(field_.without(away), field_.tell(ask, away))
+    return fits(field_.without(away), field_.request_after(ask, away))
 
 
 def fits(snapshot: Snapshot, ask: PlanRequest) -> bool:

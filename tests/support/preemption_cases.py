@@ -85,7 +85,7 @@ def draw_case(source: Random, features: Features) -> tuple[Occupied, PlanRequest
     alone = {gang for gang in gangs if features.exclusive and source.random() < 0.7}
     told = [replace(unit, holds_domain=unit.gang in alone) for unit in units]
     field = Occupied(nodes, tuple(told), gangs, budgets, features.binding)
-    return field, field.tell(_draw_gang(source, features))
+    return field, field.request_after(_draw_gang(source, features))
 
 
 def _draw_node(source: Random, name: str) -> Node:

@@ -3,7 +3,7 @@
 from typing import Self
 
 from serried.api.priority import PriorityClass, decode_priority_class
-from tests.support.builders import Builder, usable
+from tests.support.builders import Builder, require_valid
 
 _DEFAULT = (True, "globalDefault")
 
@@ -13,7 +13,7 @@ class PriorityClassBuilder(Builder):
 
     def value(self) -> PriorityClass:
         """The PriorityClass, decoded."""
-        return usable(decode_priority_class(self._raw))
+        return require_valid(decode_priority_class(self._raw))
 
     def default(self) -> Self:
         """Make it the default of pods without a class."""

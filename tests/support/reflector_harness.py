@@ -42,23 +42,23 @@ class Recorder:
             self.state.pop(event.obj["metadata"]["name"], None)
         self._changed.set()
 
-    async def until(self, condition: Callable[[], bool]) -> None:
+    async def await_state(self, condition: Callable[[], bool]) -> None:
         """Wait for a state; fails after 10 s."""
         async with asyncio.timeout(10):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def knows(self, *names: str) -> None:
+    async def await_objects(self, *names: str) -> None:
         """Wait until the objects of these names are known, and no others."""
-        await self.until(lambda: set(self.state) == set(names))
+        await self.await_state(lambda: set(self.state) == set(names))
 
     def count(self, kind: type) -> int:
         """Count the events of this kind."""
         return sum(isinstance(event, kind) for event in self.events)
 
 
-class Counting(Metrics):
+class RestartRecorder(Metrics):
     """Metrics that record why watches ended."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Counting(Metrics):
         self.causes.append(cause)
         self._changed.set()
 
-    async def ended(self, cause: str) -> None:
+    async def await_restart(self, cause: str) -> None:
         """Wait until a watch has ended for this cause."""
         while cause not in self.causes:
             self._changed.clear()
@@ -79,12 +79,12 @@ class Counting(Metrics):
 
 
 @dataclass
-class Scene:
+class RunningReflector:
     """A running reflector with its API server, sink and metrics."""
 
     server: FakeApiServer
     sink: Recorder
-    metrics: Counting
+    metrics: RestartRecorder
     reflector: Reflector
 
     @property
@@ -95,33 +95,33 @@ class Scene:
     @property
     def lists(self) -> int:
         """The number of lists so far, streamed or not."""
-        return self.streams + len([r for r in self.server.requests if not r.watches and "continue" not in r.params])
+        return self.streams + len([r for r in self.server.requests if not r.is_watch and "continue" not in r.params])
 
-    async def turned_to_streams(self) -> None:
+    async def await_streaming(self) -> None:
         """Wait until the next list is streamed."""
-        await until_true(lambda: read_memory(self.reflector)["list_mode"].streams)
+        await wait_until(lambda: read_memory(self.reflector)["list_mode"].streams)
 
 
 @asynccontextmanager
 async def following(
     server: FakeApiServer, resource: Resource = PODS, timing: WatchTiming = QUICK, selection: Selection = EVERYTHING
-) -> AsyncIterator[Scene]:
+) -> AsyncIterator[RunningReflector]:
     """Follow a resource until the block ends."""
     sink = Recorder()
-    metrics = Counting()
+    metrics = RestartRecorder()
     async with server.client() as client:
         client.metrics = metrics
         reflector = Reflector(client, resource, sink, selection=selection, timing=timing)
         task = asyncio.create_task(reflector.run())
         try:
-            yield Scene(server, sink, metrics, reflector)
+            yield RunningReflector(server, sink, metrics, reflector)
         finally:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
 
 
-async def until_true(condition: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     """Wait for a state that has no event; fails after 10 s."""
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - it is seen from outside

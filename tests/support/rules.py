@@ -26,7 +26,7 @@ _ROOMS = (
 )
 
 
-def settle(store: Store) -> int:
+def run_deferred_work(store: Store) -> int:
     """Process everything that rules have deferred; return the number of steps."""
     pieces = 0
     while store.apply_rule_changes():
@@ -35,7 +35,7 @@ def settle(store: Store) -> int:
 
 
 @contextmanager
-def little_at_a_time() -> Iterator[None]:
+def one_item_per_step() -> Iterator[None]:
     """Limit the rules and the Store to one deferred item per step until the block ends."""
     with ExitStack() as stack:
         for room in _ROOMS:

@@ -25,7 +25,7 @@ MIN_COUNT, SIZE = 3, 4
 STEPS = 250
 
 
-def take_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def retry_without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set all retry delays to zero, so that failed calls are retried at once."""
     monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
     monkeypatch.setattr(reservations, "_REMOVAL", Backoff(0.0, 0.0))
@@ -34,7 +34,7 @@ def take_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repair, "_RETRY_SECONDS", 0.0)
 
 
-def promised(record: Mapping[str, Any]) -> set[str]:
+def list_recorded_members(record: Mapping[str, Any]) -> set[str]:
     """The members in a record."""
     found = decode_reservation(record)
     return {slot.name for slot in found.slots.values()} if found else set()
@@ -44,19 +44,19 @@ class Storm:
     """Three gangs of 3 to 4 members of one CPU, on nodes that hold all of them."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
-        self.world = Harness(window=self.dice.choice([2, 100]), nomination=self.dice.choice(list(NominationPolicy)))
+        self.random = random.Random(seed)
+        self.world = Harness(window=self.random.choice([2, 100]), nomination=self.random.choice(list(NominationPolicy)))
         self.calls: dict[str, BindCall] = {}
-        self.aside: dict[str, int] = {}
-        self.births = 0
+        self.unschedulable: dict[str, int] = {}
+        self.created = 0
         self.world.start_nominating()
         self.world.add(*[node(f"n{index}").cpu(4) for index in range(4)])
-        self.broken: list[str] = []
-        self.begin(GANGS)
+        self.violations: list[str] = []
+        self.create_gangs(GANGS)
         self.world.api.before_bind = self._check_binding
         self.world.api.before_write = self._check_commit
 
-    def begin(self, gangs: Sequence[str]) -> None:
+    def create_gangs(self, gangs: Sequence[str]) -> None:
         """Create these gangs, each named by a letter."""
         self.gangs = gangs
         self.fallen = dict.fromkeys(gangs, 0)
@@ -64,22 +64,22 @@ class Storm:
         for name in gangs:
             self.world.add(self._group(name), *[self._member(name, index) for index in range(SIZE)])
 
-    def end(self) -> None:
+    def delete_gangs(self) -> None:
         """Delete all gangs and all their objects."""
         for key in list(self.world.api.pods):
             self.world.delete(key.name)
         for name in self.gangs:
             self.world.store.drop_group(GroupKey("default", name))
         self.calls.clear()
-        self.aside.clear()
+        self.unschedulable.clear()
 
     def _group(self, name: str) -> PodGroupBuilder:
-        self.births += 1
-        return pod_group(name).gang(MIN_COUNT).uid(f"{name}-{self.births}")
+        self.created += 1
+        return pod_group(name).gang(MIN_COUNT).uid(f"{name}-{self.created}")
 
     def _member(self, gang: str, index: int) -> PodBuilder:
-        self.births += 1
-        return pod(f"{gang}{index}").uid(f"{gang}{index}-{self.births}").cpu(1).scheduler(SCHEDULER).in_group(gang)
+        self.created += 1
+        return pod(f"{gang}{index}").uid(f"{gang}{index}-{self.created}").cpu(1).scheduler(SCHEDULER).in_group(gang)
 
     def _check_binding(self, key: Key) -> None:
         """Check promise 1: no bind before a durable commit that names the pod."""
@@ -87,16 +87,21 @@ class Storm:
         if self.bound(gang) + self.fallen[gang] >= MIN_COUNT:
             return  # it was up: what is late, or takes the place of one that fell, needs no new quorum
         record = self.world.api.records.get(Key("default", gang))
-        if record is None or record["spec"]["phase"] != "Committed" or key.name not in promised(record):
-            self.broken.append(f"{key} is bound, and no commit names it")
+        if record is None or record["spec"]["phase"] != "Committed" or key.name not in list_recorded_members(record):
+            self.violations.append(f"{key} is bound, and no commit names it")
 
     def _check_commit(self, record: Mapping[str, Any]) -> None:
         """Check promise 1: no commit before the quorum is reserved or bound."""
         gang = record["metadata"]["name"]
         self.fallen[gang] = 0
-        self.committed[gang] = frozenset(promised(record)) if record["spec"]["phase"] == "Committed" else frozenset()
-        if record["spec"]["phase"] == "Committed" and len(promised(record) | self._bound(gang)) < MIN_COUNT:
-            self.broken.append(f"{gang} is committed with {promised(record)} only")
+        self.committed[gang] = (
+            frozenset(list_recorded_members(record)) if record["spec"]["phase"] == "Committed" else frozenset()
+        )
+        if (
+            record["spec"]["phase"] == "Committed"
+            and len(list_recorded_members(record) | self._bound(gang)) < MIN_COUNT
+        ):
+            self.violations.append(f"{gang} is committed with {list_recorded_members(record)} only")
 
     def bound(self, gang: str) -> int:
         """Count the members of a gang that the API server has bound."""
@@ -108,13 +113,19 @@ class Storm:
 
     # --- random actions ------------------------------------------------------------------------------------------
 
-    async def rage(self) -> None:
+    async def run_random_actions(self) -> None:
         """Run random actions."""
-        happenings = [self.schedule] * 12 + [self.look] * 6 + [self.watch] * 4 + [self.break_api] * 2
-        happenings += [self.hang_up, self.kill, self.wait, self.remake_group, self.erase_nomination]
+        happenings = [self.schedule] * 12 + [self.schedule_groups] * 6 + [self.sync_pods] * 4 + [self.break_api] * 2
+        happenings += [
+            self.time_out_bind,
+            self.recreate_member,
+            self.advance_clock,
+            self.recreate_group,
+            self.erase_nomination,
+        ]
         for _ in range(STEPS):
-            self.dice.choice(happenings)()
-            for _ in range(self.dice.randrange(6)):
+            self.random.choice(happenings)()
+            for _ in range(self.random.randrange(6)):
                 await asyncio.sleep(0)
 
     def schedule(self) -> None:
@@ -122,22 +133,22 @@ class Storm:
         waiting = [key.name for key, raw in self.world.api.pods.items() if not raw["spec"].get("nodeName")]
         waiting = [name for name in waiting if name not in self.calls or not self.calls[name].waiting]
         if waiting:
-            self._try(self.dice.choice(waiting))
+            self._try(self.random.choice(waiting))
 
     def _try(self, name: str) -> None:
         nodes = sorted(self.world.store.nodes)
         nominated = self.world.pod(name).nominated
-        offered = [nominated] if nominated in nodes else self.dice.sample(nodes, self.dice.randint(3, len(nodes)))
+        offered = [nominated] if nominated in nodes else self.random.sample(nodes, self.random.randint(3, len(nodes)))
         answer = self.world.filter(name, *offered)
         if isinstance(answer, Steer):
             self.calls[name] = self.world.bind(name, answer.node)
         else:
-            self._put_aside(name)
+            self._mark_unschedulable(name)
 
-    def _put_aside(self, name: str) -> None:
+    def _mark_unschedulable(self, name: str) -> None:
         """kube-scheduler tries a pod again when that very pod has changed, and says so in its condition."""
         self.world.mark_unschedulable(name)
-        self.aside[name] = self._writes(name)
+        self.unschedulable[name] = self._writes(name)
 
     def _writes(self, name: str) -> int:
         return sum(
@@ -149,57 +160,57 @@ class Storm:
             if not call.waiting and call.error:
                 del self.calls[name]
                 if Key("default", name) in self.world.api.pods:
-                    self._put_aside(name)
+                    self._mark_unschedulable(name)
 
-    def _awake(self, name: str) -> bool:
-        return name not in self.aside or self._writes(name) > self.aside[name]
+    def _is_retried(self, name: str) -> bool:
+        return name not in self.unschedulable or self._writes(name) > self.unschedulable[name]
 
-    def look(self) -> None:
+    def schedule_groups(self) -> None:
         """Run the group scheduler once."""
         self.world.schedule_groups()
 
-    def watch(self) -> None:
+    def sync_pods(self) -> None:
         """Deliver all pending watch events."""
         self.world.sync_pods()
 
     def break_api(self) -> None:
         """Make the next call of some verb fail, or succeed with its answer lost."""
-        verb = self.dice.choice(["create", "replace", "delete", "get", "bind", "bind", "nominate", "activate"])
-        if self.dice.random() < 0.5:
+        verb = self.random.choice(["create", "replace", "delete", "get", "bind", "bind", "nominate", "activate"])
+        if self.random.random() < 0.5:
             self.world.api.lose_answer(verb)
         else:
-            self.world.api.fail(verb, error(self.dice.choice([0, 409, 429, 500])))
+            self.world.api.fail(verb, error(self.random.choice([0, 409, 429, 500])))
 
-    def hang_up(self) -> None:
+    def time_out_bind(self) -> None:
         """Let a bind call time out in kube-scheduler."""
         if self.calls:
-            self.calls[self.dice.choice(sorted(self.calls))].disconnect()
+            self.calls[self.random.choice(sorted(self.calls))].disconnect()
 
-    def kill(self) -> None:
+    def recreate_member(self) -> None:
         """Delete a member and create it again under the same name."""
-        key = self.dice.choice(sorted(self.world.api.pods))
+        key = self.random.choice(sorted(self.world.api.pods))
         self.fallen[key.name[0]] += key.name in self.committed[key.name[0]] or bool(self.world.node_of(key.name))
         self.world.delete(key.name)
-        self.aside.pop(key.name, None)
+        self.unschedulable.pop(key.name, None)
         self.world.add(self._member(key.name[0], int(key.name[1:])))
 
-    def wait(self) -> None:
+    def advance_clock(self) -> None:
         """Advance the clock."""
-        self.world.clock.advance(self.dice.choice([1.0, 5.0, 70.0]))
+        self.world.clock.advance(self.random.choice([1.0, 5.0, 70.0]))
 
-    def remake_group(self) -> None:
+    def recreate_group(self) -> None:
         """Delete a PodGroup, and sometimes create it again at once."""
-        name = self.dice.choice(self.gangs)
+        name = self.random.choice(self.gangs)
         self.world.store.drop_group(GroupKey("default", name))
-        if self.dice.random() < 0.5:
-            self.look()
+        if self.random.random() < 0.5:
+            self.schedule_groups()
         self.world.add(self._group(name))
 
     def erase_nomination(self) -> None:
         """Clear a pod's nomination, as kube-scheduler does."""
-        self.world.api.pods[self.dice.choice(sorted(self.world.api.pods))]["status"] = {}
+        self.world.api.pods[self.random.choice(sorted(self.world.api.pods))]["status"] = {}
 
-    async def calm_down(self) -> None:
+    async def recover(self) -> None:
         """Stop all faults and let every part run to its end; kube-scheduler only knows the pods that it has seen."""
         self.world.api.recover()
         for _ in range(60):
@@ -209,6 +220,6 @@ class Storm:
             self._notice_failures()
             for key in sorted(self.world.api.pods):
                 waiting = key.name in self.calls and self.calls[key.name].waiting
-                if not self.world.node_of(key.name) and not waiting and self._awake(key.name):
+                if not self.world.node_of(key.name) and not waiting and self._is_retried(key.name):
                     self._try(key.name)
             await self.world.run_until_idle()

@@ -84,7 +84,7 @@ def problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_member
 
 
 @st.composite
-def choosy_problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_members: int = 6) -> Problem:
+def problems_with_preferences(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_members: int = 6) -> Problem:
     """The same questions, with preferred levels, a style, nodes of existing members and nodes closed to the gang."""
     problem = draw(problems(classes, most_nodes, most_members))
     names = st.lists(st.sampled_from([*problem.snapshot.nodes, "gone"]), max_size=2)
@@ -100,7 +100,7 @@ def choosy_problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most
 
 
 @st.composite
-def layered_problems(draw: st.DrawFn) -> Problem:
+def problems_with_blocks(draw: st.DrawFn) -> Problem:
     """Blocks of racks of nodes, and a gang of equal members of one CPU that prefers a rack, then a block."""
     rooms = draw(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=3), min_size=1, max_size=3))
     cluster = {

@@ -16,7 +16,7 @@ from serried.api.volume import (
     decode_volume,
     decode_volume_claim,
 )
-from tests.support.builders import Builder, describe, usable
+from tests.support.builders import Builder, describe, require_valid
 
 STORAGE_API = "storage.k8s.io/v1"
 
@@ -26,7 +26,7 @@ class VolumeBuilder(Builder):
 
     def value(self) -> Volume:
         """Return the decoded volume. Fail if it is malformed."""
-        return usable(decode_volume(self._raw))
+        return require_valid(decode_volume(self._raw))
 
     def node_affinity(self, *terms: dict[str, Any]) -> Self:
         """With node affinity by raw node selector terms, of which one must match."""
@@ -55,7 +55,7 @@ class VolumeClaimBuilder(Builder):
 
     def value(self) -> VolumeClaim:
         """Return the decoded claim. Fail if it is malformed."""
-        return usable(decode_volume_claim(self._raw))
+        return require_valid(decode_volume_claim(self._raw))
 
     def bound_to(self, volume: str) -> Self:
         """Bound to a PersistentVolume."""
@@ -83,7 +83,7 @@ class StorageClassBuilder(Builder):
 
     def value(self) -> StorageClass:
         """Return the decoded StorageClass. Fail if it is malformed."""
-        return usable(decode_storage_class(self._raw))
+        return require_valid(decode_storage_class(self._raw))
 
     def immediate(self) -> Self:
         """With volumeBindingMode Immediate."""
@@ -99,7 +99,7 @@ class StorageCapacityBuilder(Builder):
 
     def value(self) -> StorageCapacity:
         """Return the decoded capacity. Fail if it is malformed."""
-        return usable(decode_storage_capacity(self._raw))
+        return require_valid(decode_storage_capacity(self._raw))
 
 
 class CSINodeBuilder(Builder):
@@ -107,7 +107,7 @@ class CSINodeBuilder(Builder):
 
     def value(self) -> CSINode:
         """Return the decoded CSINode. Fail if it is malformed."""
-        return usable(decode_csi_node(self._raw))
+        return require_valid(decode_csi_node(self._raw))
 
 
 class CSIDriverBuilder(Builder):
@@ -115,7 +115,7 @@ class CSIDriverBuilder(Builder):
 
     def value(self) -> CSIDriver:
         """Return the decoded CSIDriver. Fail if it is malformed."""
-        return usable(decode_csi_driver(self._raw))
+        return require_valid(decode_csi_driver(self._raw))
 
 
 def volume(name: str) -> VolumeBuilder:

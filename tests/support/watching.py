@@ -25,7 +25,7 @@ class Watch:
     aborted: bool = False
     _lines: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)
 
-    def notice(self, record: Record) -> None:
+    def queue_change(self, record: Record) -> None:
         """Queue the change if the watch concerns it."""
         if (record.resource.group, record.resource.plural) != (self.resource.group, self.resource.plural):
             return
@@ -37,9 +37,9 @@ class Watch:
         if self.dropping:
             self.dropping -= 1
             return
-        self.say(*seen)
+        self.queue_event(*seen)
 
-    def say(self, kind: str, obj: JSON) -> None:
+    def queue_event(self, kind: str, obj: JSON) -> None:
         """Queue one event."""
         self.inject(orjson.dumps({"type": kind, "object": obj}))
 
@@ -47,12 +47,12 @@ class Watch:
         """Queue any line."""
         self._lines.put_nowait(line + b"\n")
 
-    def mark(self, revision: int, kind: str, *, annotations: dict[str, str] | None = None) -> None:
+    def queue_bookmark(self, revision: int, kind: str, *, annotations: dict[str, str] | None = None) -> None:
         """Queue a bookmark at ``revision`` for objects of ``kind``."""
         metadata: JSON = {"resourceVersion": str(revision), "creationTimestamp": None}
         if annotations:
             metadata["annotations"] = annotations
-        self.say("BOOKMARK", {"apiVersion": self.resource.api_version, "kind": kind, "metadata": metadata})
+        self.queue_event("BOOKMARK", {"apiVersion": self.resource.api_version, "kind": kind, "metadata": metadata})
 
     def end(self) -> None:
         """Queue the normal end of the stream."""
@@ -82,15 +82,15 @@ def begin_watch(storage: Storage, watch: Watch, version: str) -> None:
         raise RefusedError(400, "BadRequest", f"Invalid value: {version!r}: resourceVersion")
     if int(version or 0) == 0:
         for obj in list(select(storage, watch)):
-            watch.say("ADDED", obj)
+            watch.queue_event("ADDED", obj)
     elif int(version) < storage.compacted:
         message = f"too old resource version: {version} ({storage.compacted})"
         raise RefusedError(410, "Expired", message)
     else:
         for record in storage.history:
             if record.revision > int(version):
-                watch.notice(record)
-    storage.listeners.add(watch.notice)
+                watch.queue_change(record)
+    storage.listeners.add(watch.queue_change)
 
 
 @dataclass(slots=True)
@@ -108,12 +108,12 @@ def begin_stream(storage: Storage, watch: Watch, kind: str, cut: Cut | None = No
     if cut is not None and cut.left:
         cut.left -= 1
         for obj in found[: cut.after]:
-            watch.say("ADDED", obj)
+            watch.queue_event("ADDED", obj)
         return watch.abort() if cut.abruptly else watch.end()
     for obj in found:
-        watch.say("ADDED", obj)
-    watch.mark(storage.revision, kind, annotations={INITIAL_EVENTS_END: "true"})
-    storage.listeners.add(watch.notice)
+        watch.queue_event("ADDED", obj)
+    watch.queue_bookmark(storage.revision, kind, annotations={INITIAL_EVENTS_END: "true"})
+    storage.listeners.add(watch.queue_change)
     return None
 
 

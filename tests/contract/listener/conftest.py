@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.support.listening import Client, House
+from tests.support.listener import Client, ListenerHarness
 
 
 def pytest_asyncio_loop_factories(config: Any, item: Any) -> Mapping[str, Callable[[], Any]]:
@@ -13,14 +13,14 @@ def pytest_asyncio_loop_factories(config: Any, item: Any) -> Mapping[str, Callab
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
-    made = await House().open()
+async def harness() -> AsyncIterator[ListenerHarness]:
+    made = await ListenerHarness().open()
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def client(house: House) -> AsyncIterator[Client]:
-    made = await house.connect()
+async def client(harness: ListenerHarness) -> AsyncIterator[Client]:
+    made = await harness.connect()
     yield made
     await made.close()

@@ -12,8 +12,8 @@ from extender.look.simulations import whatif_routes
 from serried.ops import server as ops_server
 from serried.ops.server import Server, make_server, ops_routes
 from tests.support.extender_harness import Harness, small_nodes
-from tests.support.listening import SOON, until
-from tests.support.logged import hear_errors
+from tests.support.listener import SOON, wait_until
+from tests.support.logged_errors import collect_errors
 
 FEW = 10
 PIECE = b"x" * 100_000
@@ -136,7 +136,7 @@ async def operations(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Operation
     world = Harness()
     await world.add(*small_nodes(2)).run_until_idle()
     made = Operations(world)
-    await until(lambda: made.server.started)
+    await wait_until(lambda: made.server.started)
     yield made
     await made.close()
     await world.close()
@@ -164,7 +164,7 @@ async def test_a_request_that_does_not_arrive_is_ended_and_probes_are_answered_m
     assert await operations.probe() == b"200"
     await line.until_ended()
     await line.close()
-    await until(lambda: operations.connections == 0)
+    await wait_until(lambda: operations.connections == 0)
 
 
 async def test_a_question_that_arrives_slowly_keeps_nobody_else_from_asking(operations: Operations) -> None:
@@ -194,21 +194,21 @@ async def test_a_connection_between_two_requests_may_rest_longer(operations: Ope
 )
 async def test_a_head_without_end_is_refused(operations: Operations, head: Callable[[], bytes]) -> None:
     line = await operations.connect()
-    with hear_errors() as errors:
+    with collect_errors() as errors:
         await line.send(head())
         assert await line.refused()
         assert await operations.probe() == b"200"
-        await until(lambda: operations.connections == 0)
+        await wait_until(lambda: operations.connections == 0)
     assert errors == []
 
 
 async def test_a_head_without_end_behind_a_request_that_is_at_work_is_no_failure(operations: Operations) -> None:
     line = await operations.connect()
-    with hear_errors() as errors:
+    with collect_errors() as errors:
         await line.send(b"POST /deaf HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\nGET /" + b"x" * 200_000)
         assert await line.status() == b"200"
         await line.until_ended()
-        await until(lambda: operations.connections == 0 and not operations.server.server_state.tasks)
+        await wait_until(lambda: operations.connections == 0 and not operations.server.server_state.tasks)
     assert errors == []
 
 
@@ -217,16 +217,16 @@ async def test_who_goes_on_sending_after_a_refusal_is_cut_off(operations: Operat
     await line.send(b"GET /")
     with pytest.raises(ConnectionError):
         await line.send_endlessly()
-    await until(lambda: operations.connections == 0)
+    await wait_until(lambda: operations.connections == 0)
 
 
 @pytest.mark.usefixtures("impatient")
 async def test_who_does_not_read_the_answer_is_ended_and_no_more_of_it_is_made(operations: Operations) -> None:
     line = await operations.connect()
     await line.send(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
-    await until(lambda: operations.connections == 1)
+    await wait_until(lambda: operations.connections == 1)
     assert await operations.probe() == b"200"
-    await until(lambda: operations.connections == 0)
+    await wait_until(lambda: operations.connections == 0)
     sent = operations.sent
     await asyncio.sleep(SOON)
     assert operations.sent == sent
@@ -258,7 +258,7 @@ async def test_who_asks_thousands_of_times_at_once_is_answered_a_few_and_others_
     assert await operations.probe() == b"200"
     assert len(operations.server.server_state.tasks) <= 2
     await line.until_ended()
-    await until(lambda: operations.connections <= 1)
+    await wait_until(lambda: operations.connections <= 1)
     assert operations.server.server_state.total_requests <= 20
 
 
@@ -274,6 +274,6 @@ async def test_requests_behind_one_another_are_all_answered(operations: Operatio
 async def test_an_answer_ends_with_its_connection_also_where_others_wait_behind_it(operations: Operations) -> None:
     line = await operations.connect()
     await line.send(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n" + PROBE)
-    await until(lambda: operations.streams == 1)
+    await wait_until(lambda: operations.streams == 1)
     await line.close()
-    await until(lambda: operations.streams == 0)
+    await wait_until(lambda: operations.streams == 0)

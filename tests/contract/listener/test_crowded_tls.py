@@ -15,7 +15,7 @@ from serried.ops import server as intake
 from serried.ops.server import IntakeLimits
 from serried.settings import extender_settings
 from tests.support.certificates import Authority
-from tests.support.listening import Client, post, until
+from tests.support.listener import Client, post, wait_until
 
 BOUNDS = IntakeLimits(per_address=4, total=6)
 HALF = b"\x16\x03\x01\x02\x00\x01\x00"
@@ -106,7 +106,7 @@ def count_open(clients: list[Client]) -> int:
 async def test_one_address_has_so_many_on_their_way_in_and_another_is_served(verbs: Verbs, sent: bytes) -> None:
     verbs.turns.give(1000)
     crowd = [await verbs.connect(ONE, sent) for _ in range(5 * BOUNDS.per_address)]
-    await until(lambda: count_open(crowd) == BOUNDS.per_address)
+    await wait_until(lambda: count_open(crowd) == BOUNDS.per_address)
     await verbs.call(OTHER)
     assert count_open(crowd) == BOUNDS.per_address
     assert len(verbs.peers) == 1
@@ -144,12 +144,12 @@ async def test_those_who_hang_up_or_are_refused_make_room(verbs: Verbs) -> None:
 
 async def test_each_handshake_waits_for_its_turn_and_one_address_follows_the_other(verbs: Verbs) -> None:
     crowd = [await verbs.connect(ONE, HALF) for _ in range(BOUNDS.per_address)]
-    await until(lambda: verbs.turns.asked == 1)
+    await wait_until(lambda: verbs.turns.asked == 1)
     calling = asyncio.create_task(verbs.call(OTHER))
-    await until(lambda: verbs.turns.asked == 2)
+    await wait_until(lambda: verbs.turns.asked == 2)
     verbs.turns.give(2)
     await calling
-    await until(lambda: verbs.turns.asked == 3)
+    await wait_until(lambda: verbs.turns.asked == 3)
     assert count_open(crowd) == BOUNDS.per_address
 
 
@@ -158,10 +158,10 @@ async def test_one_address_has_so_many_handshakes_under_way(verbs: Verbs, monkey
     verbs.turns.give(1000)
     crowd = [await verbs.connect(ONE, HALF) for _ in range(BOUNDS.per_address)]
     await verbs.call(OTHER)
-    await until(lambda: verbs.turns.asked == 3)
+    await wait_until(lambda: verbs.turns.asked == 3)
     for client in crowd:
         await client.close()
-    await until(lambda: verbs.turns.asked == 5)
+    await wait_until(lambda: verbs.turns.asked == 5)
 
 
 async def test_a_handshake_whose_turn_does_not_come_is_given_up(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:

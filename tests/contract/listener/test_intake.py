@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request
 
 from serried.ops.server import MAX_PER_ADDRESS, Server, make_server
 from serried.ops.tls import make_self_signed
-from tests.support.listening import until
+from tests.support.listener import wait_until
 
 LOOPBACK = "127.0.0.1"
 
@@ -101,7 +101,7 @@ async def test_those_who_say_little_give_way_to_who_comes_last_from_their_addres
             writer.write(sent)
         assert await ask("http", port) == "http"
         # Who said something comes to the server in any order, so it is not said which of them have to go.
-        await until(lambda: count_ended(silent) >= 9)
+        await wait_until(lambda: count_ended(silent) >= 9)
         assert count_ended(silent) <= 10  # the ninth is over, or the one that asked had to have room as well
     finally:
         for _, writer in silent:

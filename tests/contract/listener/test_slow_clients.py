@@ -7,7 +7,7 @@ import pytest
 
 from extender.core.http import server as listener
 from extender.core.http.server import Connections
-from tests.support.listening import SOON, Client, House, post, until
+from tests.support.listener import SOON, Client, ListenerHarness, post, wait_until
 
 FEW = 20
 
@@ -41,10 +41,10 @@ class TestArrival:
         ],
     )
     async def test_a_request_that_does_not_arrive_is_408_and_the_end(
-        self, house: House, client: Client, sent: bytes
+        self, harness: ListenerHarness, client: Client, sent: bytes
     ) -> None:
         await client.send(sent)
-        other = await house.connect()
+        other = await harness.connect()
         await other.send(post("/quick", b"ab"))
         assert await other.body() == {"size": 2}
         if sent.startswith(post("/quick")):
@@ -54,7 +54,7 @@ class TestArrival:
         assert body == {"Error": "serried: the request does not arrive"}
         await client.close()
         await other.close()
-        await until(lambda: len(house.peers) == 0)
+        await wait_until(lambda: len(harness.peers) == 0)
 
     async def test_a_byte_now_and_then_does_not_help(self, client: Client) -> None:
         dripping = asyncio.create_task(drip(client, post("/quick", b"x" * 200)))
@@ -68,49 +68,49 @@ class TestArrival:
         await client.send(post("/quick", b"ab"))
         assert await client.body() == {"size": 2}
 
-    async def test_a_call_may_be_open_for_longer(self, house: House, client: Client) -> None:
+    async def test_a_call_may_be_open_for_longer(self, harness: ListenerHarness, client: Client) -> None:
         await client.send(post("/slow", b"s"))
         await asyncio.sleep(2 * SOON)
-        house.release.set()
+        harness.release.set()
         assert await client.body() == {"slow": 1}
 
 
 class TestCrowds:
     @pytest.fixture
-    async def house(self) -> AsyncIterator[House]:
-        made = await House(Connections(FEW)).open()
+    async def harness(self) -> AsyncIterator[ListenerHarness]:
+        made = await ListenerHarness(Connections(FEW)).open()
         yield made
         await made.close()
 
     async def test_of_too_many_the_one_that_was_of_use_longest_ago_gives_way(
-        self, house: House, client: Client
+        self, harness: ListenerHarness, client: Client
     ) -> None:
         await client.send(post("/slow", b"waits"))
-        await house.until_seen(1)
-        crowd = [await house.connect() for _ in range(3 * FEW)]
+        await harness.await_requests(1)
+        crowd = [await harness.connect() for _ in range(3 * FEW)]
         used = crowd[-FEW + 2]
         await used.send(post("/quick", b"a"))
         assert await used.body() == {"size": 1}
-        late = [await house.connect() for _ in range(FEW - 2)]
+        late = [await harness.connect() for _ in range(FEW - 2)]
         for each in (used, late[-1]):
             await each.send(post("/quick", b"ab"))
             assert await each.body() == {"size": 2}
-        await until(lambda: len(house.peers) <= FEW)
-        house.release.set()
+        await wait_until(lambda: len(harness.peers) <= FEW)
+        harness.release.set()
         assert await client.body() == {"slow": 5}  # an open call does not give way
         for each in (*crowd, *late):
             await each.close()
-        await until(lambda: len(house.peers) == 1)
+        await wait_until(lambda: len(harness.peers) == 1)
 
-    async def test_where_all_have_open_calls_the_newest_gives_way(self, house: House) -> None:
-        calls = [await house.connect() for _ in range(FEW)]
+    async def test_where_all_have_open_calls_the_newest_gives_way(self, harness: ListenerHarness) -> None:
+        calls = [await harness.connect() for _ in range(FEW)]
         for each in calls:
             await each.send(post("/slow", b"s"))
-        await house.until_seen(FEW)
-        one_more = await house.connect()
+        await harness.await_requests(FEW)
+        one_more = await harness.connect()
         assert await one_more.closed()
         await one_more.close()
-        house.release.set()
+        harness.release.set()
         for each in calls:
             assert await each.body() == {"slow": 1}
             await each.close()

@@ -76,7 +76,7 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+async def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
     monkeypatch.setattr(server, "_FOLLOW_SECONDS", 0.05)
     made = await House(tmp_path).open()
     yield made
@@ -107,68 +107,68 @@ async def is_served(client: httpx.AsyncClient) -> bool:
 
 
 class TestWhoMayCall:
-    async def test_a_caller_whose_certificate_the_authority_has_signed(self, house: House) -> None:
-        async with house.caller(house.theirs.sign(SCHEDULER)) as client:
+    async def test_a_caller_whose_certificate_the_authority_has_signed(self, harness: House) -> None:
+        async with harness.caller(harness.theirs.sign(SCHEDULER)) as client:
             assert await ask(client) == 200
             assert await ask(client) == 200
 
-    async def test_nobody_without_a_certificate(self, house: House, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_nobody_without_a_certificate(self, harness: House, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.WARNING)
-        assert await is_refused(house.caller(None))
+        assert await is_refused(harness.caller(None))
         assert "refused by TLS" in caplog.text
 
-    async def test_nobody_of_another_authority(self, house: House, tmp_path: Path) -> None:
+    async def test_nobody_of_another_authority(self, harness: House, tmp_path: Path) -> None:
         stranger = Authority(tmp_path / "strangers", "theirs").sign(SCHEDULER)
-        assert await is_refused(house.caller(stranger))
+        assert await is_refused(harness.caller(stranger))
 
-    async def test_nobody_whose_certificate_comes_from_our_own_authority(self, house: House) -> None:
-        assert await is_refused(house.caller(house.ours.sign(SCHEDULER)))
+    async def test_nobody_whose_certificate_comes_from_our_own_authority(self, harness: House) -> None:
+        assert await is_refused(harness.caller(harness.ours.sign(SCHEDULER)))
 
-    async def test_nobody_whose_certificate_has_expired(self, house: House) -> None:
-        old = house.theirs.sign(SCHEDULER, age=timedelta(days=1))
-        assert await is_refused(house.caller(old))
+    async def test_nobody_whose_certificate_has_expired(self, harness: House) -> None:
+        old = harness.theirs.sign(SCHEDULER, age=timedelta(days=1))
+        assert await is_refused(harness.caller(old))
 
-    async def test_nobody_whose_certificate_is_not_valid_yet(self, house: House) -> None:
-        early = house.theirs.sign(SCHEDULER, age=-timedelta(days=1))
-        assert await is_refused(house.caller(early))
+    async def test_nobody_whose_certificate_is_not_valid_yet(self, harness: House) -> None:
+        early = harness.theirs.sign(SCHEDULER, age=-timedelta(days=1))
+        assert await is_refused(harness.caller(early))
 
     async def test_nobody_on_a_kept_connection_after_the_answer_with_which_the_certificate_has_expired(
-        self, house: House
+        self, harness: House
     ) -> None:
-        async with house.caller(house.theirs.sign(SCHEDULER)) as client:
+        async with harness.caller(harness.theirs.sign(SCHEDULER)) as client:
             assert await is_kept(client)
-            house.past = timedelta(minutes=58)
+            harness.past = timedelta(minutes=58)
             assert await is_kept(client)
-            house.past = timedelta(minutes=60)
+            harness.past = timedelta(minutes=60)
             assert not await is_kept(client)
 
-    async def test_a_bind_call_that_was_open_when_the_certificate_expired_is_answered(self, house: House) -> None:
-        async with house.caller(house.theirs.sign(SCHEDULER)) as client, asyncio.TaskGroup() as tasks:
+    async def test_a_bind_call_that_was_open_when_the_certificate_expired_is_answered(self, harness: House) -> None:
+        async with harness.caller(harness.theirs.sign(SCHEDULER)) as client, asyncio.TaskGroup() as tasks:
             call = tasks.create_task(client.post("/bind", content=b"{}"))
-            await house.called.wait()
-            house.past = timedelta(hours=1)
-            house.answers.set()
+            await harness.called.wait()
+            harness.past = timedelta(hours=1)
+            harness.answers.set()
             answer = await call
             assert (answer.status_code, answer.content) == (200, b"{}")
             assert answer.headers["connection"] == "close"
 
-    async def test_nobody_by_plain_http(self, house: House) -> None:
-        client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{house.port}", trust_env=False)
+    async def test_nobody_by_plain_http(self, harness: House) -> None:
+        client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{harness.port}", trust_env=False)
         assert await is_refused(client)
 
     @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-    async def test_nobody_by_a_version_of_tls_below_1_2(self, house: House) -> None:
-        context = house.trust(house.theirs.sign(SCHEDULER))
+    async def test_nobody_by_a_version_of_tls_below_1_2(self, harness: House) -> None:
+        context = harness.trust(harness.theirs.sign(SCHEDULER))
         context.set_ciphers("ALL:@SECLEVEL=0")
         context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
         context.maximum_version = ssl.TLSVersion.TLSv1_1
         with pytest.raises((ssl.SSLError, ConnectionError)):
-            await asyncio.open_connection("127.0.0.1", house.port, ssl=context)
+            await asyncio.open_connection("127.0.0.1", harness.port, ssl=context)
 
-    async def test_a_caller_who_looks_for_another_name_hangs_up(self, house: House) -> None:
-        context = house.trust(house.theirs.sign(SCHEDULER))
+    async def test_a_caller_who_looks_for_another_name_hangs_up(self, harness: House) -> None:
+        context = harness.trust(harness.theirs.sign(SCHEDULER))
         with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-            await asyncio.open_connection("127.0.0.1", house.port, ssl=context, server_hostname="else.example")
+            await asyncio.open_connection("127.0.0.1", harness.port, ssl=context, server_hostname="else.example")
 
 
 class TestNames:
@@ -197,35 +197,35 @@ class TestReplacedFiles:
     """
 
     @pytest.fixture
-    async def open_call(self, house: House) -> AsyncIterator[httpx.AsyncClient]:
+    async def open_call(self, harness: House) -> AsyncIterator[httpx.AsyncClient]:
         """A caller whose connection is open since before."""
-        async with house.caller(house.theirs.sign(SCHEDULER)) as client:
+        async with harness.caller(harness.theirs.sign(SCHEDULER)) as client:
             assert await is_kept(client)
             yield client
 
-    async def find_serial(self, house: House) -> int:
+    async def find_serial(self, harness: House) -> int:
         """Return the serial number of the certificate that the listener shows to a new client."""
-        context = house.trust(house.theirs.sign("looker"))
-        _, writer = await asyncio.open_connection("127.0.0.1", house.port, ssl=context)
+        context = harness.trust(harness.theirs.sign("looker"))
+        _, writer = await asyncio.open_connection("127.0.0.1", harness.port, ssl=context)
         shown = writer.get_extra_info("peercert")["serialNumber"]
         writer.close()
         await asyncio.gather(writer.wait_closed(), return_exceptions=True)
         return int(shown, 16)
 
-    async def test_new_callers_see_the_new_certificate(self, house: House, open_call: httpx.AsyncClient) -> None:
-        before = await self.find_serial(house)
-        assert await self.find_serial(house) == before
+    async def test_new_callers_see_the_new_certificate(self, harness: House, open_call: httpx.AsyncClient) -> None:
+        before = await self.find_serial(harness)
+        assert await self.find_serial(harness) == before
         assert await is_kept(open_call)
-        house.ours.sign("serried")
-        assert await self.find_serial(house) != before
+        harness.ours.sign("serried")
+        assert await self.find_serial(harness) != before
         assert not await is_kept(open_call)
         assert await is_kept(open_call)
 
     async def test_who_keeps_a_connection_is_asked_anew_also_if_nobody_else_comes(
-        self, house: House, open_call: httpx.AsyncClient
+        self, harness: House, open_call: httpx.AsyncClient
     ) -> None:
-        successor = Authority(house.directory / "successor", "theirs")
-        shutil.copy(successor.file, house.theirs.file)
+        successor = Authority(harness.directory / "successor", "theirs")
+        shutil.copy(successor.file, harness.theirs.file)
         async with asyncio.timeout(10):
             while await is_kept(open_call):
                 pass
@@ -233,73 +233,73 @@ class TestReplacedFiles:
             await ask(open_call)
 
     async def test_a_bind_call_that_was_open_before_is_answered(
-        self, house: House, open_call: httpx.AsyncClient
+        self, harness: House, open_call: httpx.AsyncClient
     ) -> None:
         async with asyncio.TaskGroup() as tasks:
             call = tasks.create_task(open_call.post("/bind", content=b"{}"))
-            await house.called.wait()
-            successor = Authority(house.directory / "successor", "theirs")
-            shutil.copy(successor.file, house.theirs.file)
-            assert await is_served(house.caller(successor.sign(SCHEDULER)))
-            house.answers.set()
+            await harness.called.wait()
+            successor = Authority(harness.directory / "successor", "theirs")
+            shutil.copy(successor.file, harness.theirs.file)
+            assert await is_served(harness.caller(successor.sign(SCHEDULER)))
+            harness.answers.set()
             assert (await call).status_code == 200
         with pytest.raises(httpx.TransportError):
             await ask(open_call)
 
     async def test_a_caller_of_the_new_authority_comes_in_and_one_of_the_old_does_not(
-        self, house: House, open_call: httpx.AsyncClient
+        self, harness: House, open_call: httpx.AsyncClient
     ) -> None:
-        old = house.theirs.sign(SCHEDULER)
-        successor = Authority(house.directory / "successor", "theirs")
+        old = harness.theirs.sign(SCHEDULER)
+        successor = Authority(harness.directory / "successor", "theirs")
         new = successor.sign(SCHEDULER)
-        assert await is_refused(house.caller(new))
-        shutil.copy(successor.file, house.theirs.file)
-        assert await is_served(house.caller(new))
-        assert await is_refused(house.caller(old))
+        assert await is_refused(harness.caller(new))
+        shutil.copy(successor.file, harness.theirs.file)
+        assert await is_served(harness.caller(new))
+        assert await is_refused(harness.caller(old))
         assert not await is_kept(open_call)
         with pytest.raises(httpx.TransportError):
             await ask(open_call)
 
-    async def test_while_two_authorities_are_listed_callers_of_both_come_in(self, house: House) -> None:
-        old = house.theirs.sign(SCHEDULER)
-        successor = Authority(house.directory / "successor", "successor")
-        house.theirs.file.write_bytes(house.theirs.file.read_bytes() + successor.file.read_bytes())
-        assert await is_served(house.caller(old))
-        assert await is_served(house.caller(successor.sign(SCHEDULER)))
+    async def test_while_two_authorities_are_listed_callers_of_both_come_in(self, harness: House) -> None:
+        old = harness.theirs.sign(SCHEDULER)
+        successor = Authority(harness.directory / "successor", "successor")
+        harness.theirs.file.write_bytes(harness.theirs.file.read_bytes() + successor.file.read_bytes())
+        assert await is_served(harness.caller(old))
+        assert await is_served(harness.caller(successor.sign(SCHEDULER)))
 
     @pytest.mark.parametrize("content", ["", "-----BEGIN CERTIFICATE-----\nMIIB", "no certificate at all"])
     @pytest.mark.parametrize("name", ["serried.crt", "serried.key"])
     async def test_a_file_that_is_half_written_changes_nothing_until_it_is_whole(
-        self, house: House, open_call: httpx.AsyncClient, name: str, content: str
+        self, harness: House, open_call: httpx.AsyncClient, name: str, content: str
     ) -> None:
-        path = house.directory / "server" / name
+        path = harness.directory / "server" / name
         whole = path.read_bytes()
-        before = await self.find_serial(house)
+        before = await self.find_serial(harness)
         path.write_text(content)
-        assert await self.find_serial(house) == before
+        assert await self.find_serial(harness) == before
         assert await is_kept(open_call)
         path.write_bytes(whole)
-        assert await self.find_serial(house) == before
+        assert await self.find_serial(harness) == before
 
     async def test_an_authority_that_is_half_written_or_gone_changes_nothing(
-        self, house: House, open_call: httpx.AsyncClient
+        self, harness: House, open_call: httpx.AsyncClient
     ) -> None:
-        good = house.theirs.sign(SCHEDULER)
-        house.theirs.file.write_text("")
-        assert await is_served(house.caller(good))
-        house.theirs.file.unlink()
-        assert await is_served(house.caller(good))
-        assert await is_refused(house.caller(None))
+        good = harness.theirs.sign(SCHEDULER)
+        harness.theirs.file.write_text("")
+        assert await is_served(harness.caller(good))
+        harness.theirs.file.unlink()
+        assert await is_served(harness.caller(good))
+        assert await is_refused(harness.caller(None))
         assert await is_kept(open_call)
 
-    async def test_a_new_certificate_waits_for_its_key(self, house: House, open_call: httpx.AsyncClient) -> None:
-        before = await self.find_serial(house)
-        certificate, key = house.ours.sign("serried", file="next")
-        shutil.copy(certificate, house.directory / "server" / "serried.crt")
-        assert await self.find_serial(house) == before
+    async def test_a_new_certificate_waits_for_its_key(self, harness: House, open_call: httpx.AsyncClient) -> None:
+        before = await self.find_serial(harness)
+        certificate, key = harness.ours.sign("serried", file="next")
+        shutil.copy(certificate, harness.directory / "server" / "serried.crt")
+        assert await self.find_serial(harness) == before
         assert await is_kept(open_call)
-        shutil.copy(key, house.directory / "server" / "serried.key")
-        assert await self.find_serial(house) != before
+        shutil.copy(key, harness.directory / "server" / "serried.key")
+        assert await self.find_serial(harness) != before
 
     async def test_a_secret_that_the_kubelet_swaps_is_followed(self, tmp_path: Path) -> None:
         secret = tmp_path / "secret"
@@ -310,15 +310,15 @@ class TestReplacedFiles:
         (secret / "..data").symlink_to("1")
         for name in ("tls.crt", "tls.key", "ours.crt"):
             (secret / name).symlink_to(f"..data/{name}")
-        house = await House(tmp_path / "house", linked=(secret / "tls.crt", secret / "tls.key")).open()
-        client = house.theirs.sign(SCHEDULER)
-        house.ours.file = secret / "ours.crt"
-        assert await is_served(house.caller(client))
+        harness = await House(tmp_path / "house", linked=(secret / "tls.crt", secret / "tls.key")).open()
+        client = harness.theirs.sign(SCHEDULER)
+        harness.ours.file = secret / "ours.crt"
+        assert await is_served(harness.caller(client))
         (secret / "..data_tmp").symlink_to("2")
         os.replace(secret / "..data_tmp", secret / "..data")  # noqa: PTH105 - the kubelet's call
         # It trusts the second authority alone by now.
-        assert await is_served(house.caller(client))
-        await house.listener.close()
+        assert await is_served(harness.caller(client))
+        await harness.listener.close()
 
 
 @pytest.mark.parametrize("missing", ["serried.crt", "serried.key", "clients.crt"])
@@ -330,8 +330,8 @@ def test_files_that_are_not_there_end_the_start_with_their_names(tmp_path: Path,
         secure(certificate, key, authority.file)
 
 
-async def test_a_probe_without_a_certificate_learns_whether_filter_would_answer(house: House) -> None:
-    pair = Pair(Address("127.0.0.1", house.port), "", lambda: True, str(house.theirs.file))
+async def test_a_probe_without_a_certificate_learns_whether_filter_would_answer(harness: House) -> None:
+    pair = Pair(Address("127.0.0.1", harness.port), "", lambda: True, str(harness.theirs.file))
     assert await pair.check_filter()
-    await house.listener.close()
+    await harness.listener.close()
     assert not await pair.check_filter()

@@ -17,15 +17,15 @@ IN_ONE_RACK = {"scheduling.serried.dev/required-topology": RACK}
 def test_a_gang_waits_whole_says_so_and_runs_whole_in_one_rack_beside_a_group_of_its_name(
     stage: CompatibleStage,
 ) -> None:
-    stage.take_a_node()
+    stage.fill_a_node()
     stage.create_group("ring", 2)
     stage.create_pods(["other-0"], "ring")
     stage.create_their_group("ring", {"minMember": 4}, annotations=IN_ONE_RACK)
     stage.create_their_pods(names("ring", 3), "ring", cpu="16")
 
     message = "QuorumMissing: 3 of 4 members exist"
-    eventually("the reason", lambda: stage.view("compatible:ring").get("message") == message, 5)
-    assert stage.view("compatible:ring")["object"] == {"apiVersion": API, "kind": "PodGroup", "name": "ring"}
+    eventually("the reason", lambda: stage.debug_page("compatible:ring").get("message") == message, 5)
+    assert stage.debug_page("compatible:ring")["object"] == {"apiVersion": API, "kind": "PodGroup", "name": "ring"}
     eventually("the event", lambda: ("QuorumMissing", message) in stage.their_events("ring"), 5)
     stage.await_reason("ring", "QuorumMissing", "1 of 2 members exist")
     assert not stage.bound("ring")
@@ -72,7 +72,7 @@ def test_an_api_that_goes_and_comes_back_needs_no_restart(stage: CompatibleStage
 def test_planned_members_wait_no_longer_than_their_group_says_and_go_when_room_is_freed(stage: CompatibleStage) -> None:
     stage.create_pods(["filler-0"])
     stage.await_bound("filler", 1)
-    with stage.asleep("scheduler"):
+    with stage.stopped("scheduler"):
         # The scheduler, which brings members to their bind call, stands still: the barrier's own deadline is a minute.
         stage.create_their_group("brief", {"minMember": 2, "scheduleTimeoutSeconds": 3})
         stage.create_their_pods(names("brief", 2), "brief")

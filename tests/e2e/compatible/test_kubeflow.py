@@ -81,7 +81,7 @@ def job_spec(name: str, nodes: int) -> Raw:
 
 
 def test_a_pytorch_job_runs_whole_in_the_rack_that_its_annotation_asks_for(stage: CompatibleStage) -> None:
-    stage.take_a_node()
+    stage.fill_a_node()
     mine = owner(create_pytorch_job(stage, "torch", workers=3))
     # The operator copies the annotations of the job.
     group = {"minMember": 4, "minResources": {"cpu": "64"}, **TIMEOUT}

@@ -74,4 +74,4 @@ def test_a_job_of_a_class_that_evicts_nobody_has_its_group_where_groups_cannot_s
         stage.await_bound("train", 2)
         (group,) = stage.groups_of("train")
         assert "preemptionPolicy" not in group["spec"]
-        assert stage.view(group["metadata"]["name"])["preempts"] is False
+        assert stage.debug_page(group["metadata"]["name"])["preempts"] is False

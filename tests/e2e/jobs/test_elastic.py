@@ -39,7 +39,7 @@ def test_new_pods_of_a_grown_gang_that_do_not_fit_wait_with_the_reason_and_the_o
     stage.await_count("wide", 14)
     group = stage.group_of_job("wide")
     stage.await_reason(group, "NoCapacity")
-    message = stage.view(group)["message"]
+    message = stage.debug_page(group)["message"]
     eventually("the Job's event", lambda: ("NoCapacity", message) in stage.events("wide"))
     assert stage.bound("wide") == first
     assert len(stage.pods("wide")) == 14

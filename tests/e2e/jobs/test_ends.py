@@ -58,7 +58,7 @@ def test_the_objects_of_a_gang_that_waits_go_with_its_job(stage: JobStage) -> No
 
     eventually("no object", lambda: not stage.groups() and not stage.workloads_of("huge"), SOON)
     eventually("no pod", lambda: not stage.pods())
-    eventually("nothing of it on /debug", lambda: not stage.view("huge"))
+    eventually("nothing of it on /debug", lambda: not stage.debug_page("huge"))
 
 
 @pytest.mark.both_levels
@@ -93,7 +93,7 @@ def test_a_job_applied_again_before_its_group_is_gone_runs_under_it_and_later_un
 
 @pytest.mark.full  # a CronJob's shortest period is a minute
 def test_a_cron_job_makes_gangs_in_one_rack_and_takes_them_along_when_it_goes(stage: JobStage) -> None:
-    stage.take_a_node()
+    stage.fill_a_node()
     in_a_rack = {"annotations": {"scheduling.serried.dev/required-topology": RACK}}
     stage.create_cron_job("nightly", "* * * * *", in_a_rack, parallelism=9, completions=9, template=template("10"))
 

@@ -135,7 +135,9 @@ class KarpenterStage(ClusterStage):
 
     def await_waiting(self, group: str) -> None:
         """The gang is whole, and waits for something else than members."""
-        eventually(f"{group} waits whole", lambda: self.view(group).get("reason") not in {None, "", "QuorumMissing"})
+        eventually(
+            f"{group} waits whole", lambda: self.debug_page(group).get("reason") not in {None, "", "QuorumMissing"}
+        )
 
     def protected_nodes(self) -> set[str]:
         """The names of the Nodes that Karpenter may not take away."""

@@ -234,7 +234,7 @@ class KueueStage(ClusterStage):
 
     def position(self, group: str) -> int:
         """The place of a group in the queue of Serried, 1 for the first; 0 if it is in none."""
-        return int((self.view(group).get("queue") or {}).get("position", 0))
+        return int((self.debug_page(group).get("queue") or {}).get("position", 0))
 
     def min_count(self, job: str) -> int:
         """minCount of the PodGroup of a Job."""

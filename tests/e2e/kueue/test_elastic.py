@@ -25,5 +25,5 @@ def test_the_pods_by_which_a_job_grows_wait_for_their_quota_and_the_others_run_o
     stage.set_quota("team", "120")
     stage.await_bound("train", 6)
     assert first.items() <= stage.bound("train").items()
-    eventually("the reason", lambda: stage.view(group)["reason"] == "Scheduled")
+    eventually("the reason", lambda: stage.debug_page(group)["reason"] == "Scheduled")
     assert stage.evictions("train") == {}

@@ -31,7 +31,7 @@ def test_a_job_without_quota_has_no_pods_and_starts_whole_once_it_is_admitted(st
 
 def test_a_job_that_is_admitted_where_no_room_is_waits_whole_and_is_left_alone(stage: KueueStage) -> None:
     stage.create_queue("team", cpu="1000")
-    stage.take_a_node()
+    stage.fill_a_node()
     stage.queue_job("team", "train", 12, "30")
     stage.await_admitted("train")
     stage.await_reason(stage.group_of_job("train"), "NoCapacity", "11 of 12")
@@ -52,7 +52,7 @@ def test_a_job_that_is_admitted_where_no_room_is_waits_whole_and_is_left_alone(s
 )
 def test_a_job_that_is_admitted_in_part_is_a_gang_of_that_part(stage: KueueStage, annotations: dict[str, str]) -> None:
     stage.create_queue("team", cpu="180")
-    stage.take_a_node()
+    stage.fill_a_node()
     stage.queue_job("team", "train", 12, "30", annotations=annotations | {MIN_PARALLELISM: "4"})
     stage.await_bound("train", 6)
     assert stage.min_count("train") == 6

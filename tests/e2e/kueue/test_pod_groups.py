@@ -28,7 +28,7 @@ def test_plain_pods_wait_for_their_gates_by_name_and_start_whole_once_they_are_a
 @BOTH
 def test_plain_pods_that_are_admitted_where_no_room_is_wait_whole(stage: KueueStage, *, member: bool) -> None:
     stage.create_queue("team", cpu="1000")
-    stage.take_a_node()
+    stage.fill_a_node()
     group = stage.queue_pods("team", "ours", 12, "30", member=member)
     stage.await_reason(group, "NoCapacity", "11 of 12")
     assert not stage.bound("ours")

@@ -25,7 +25,7 @@ def impatient(kueue: Kueue) -> Iterator[None]:
 
 def test_a_job_that_was_not_ready_in_time_comes_back_and_starts_whole(stage: KueueStage) -> None:
     stage.create_queue("team", cpu="1000")
-    stage.take_a_node()
+    stage.fill_a_node()
     stage.queue_job("team", "train", 12, "30")
     group = stage.group_of_job("train")
     stage.await_reason(group, "NoCapacity", "11 of 12")
@@ -45,7 +45,7 @@ def test_a_gang_that_was_not_ready_in_time_keeps_its_place_before_those_that_cam
     stage: KueueStage, kind: str
 ) -> None:
     stage.create_queue("team", cpu="1000")
-    stage.take_a_node()
+    stage.fill_a_node()
     if kind == "Job":
         stage.queue_job("team", "large", 12, "30")
     else:
@@ -70,7 +70,7 @@ def test_a_gang_that_was_not_ready_in_time_keeps_its_place_before_those_that_cam
 
 def test_a_set_of_jobs_that_was_not_ready_in_time_comes_back_and_starts_whole(stage: KueueStage) -> None:
     stage.create_queue("team", cpu="1000")
-    stage.take_a_node()
+    stage.fill_a_node()
     stage.queue_job_set("team", "train", 3, 4, "30")
     eventually("its pods", lambda: len(stage.pods("train")) == 12)
     before = stage.pod_uids("train")
@@ -88,7 +88,7 @@ def test_plain_pods_that_were_not_ready_in_time_start_whole_once_they_are_made_a
     stage: KueueStage, *, member: bool
 ) -> None:
     stage.create_queue("team", cpu="1000")
-    stage.take_a_node()
+    stage.fill_a_node()
     group = stage.queue_pods("team", "ours", 12, "30", member=member)
     stage.await_reason(group, "NoCapacity", "11 of 12")
     stage.await_evicted("ours", TIMED_OUT)

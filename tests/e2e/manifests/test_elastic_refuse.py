@@ -22,7 +22,7 @@ from tests.e2e.manifests.resizes import (
     running,
 )
 from tests.e2e.manifests.server import KUSTOMIZE, Json, Server, eventually
-from tests.support.builders import usable
+from tests.support.builders import require_valid
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -41,7 +41,7 @@ def refusing(server: Server) -> Iterator[Server]:
 
 
 def is_gang(stored: Json) -> bool:
-    return is_gang_job(usable(decode_job(stored)), {"serried"})
+    return is_gang_job(require_valid(decode_job(stored)), {"serried"})
 
 
 @pytest.fixture

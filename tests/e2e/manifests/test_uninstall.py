@@ -14,7 +14,7 @@ from bench.cluster.installation import REPOSITORY
 from serried.api.names import INSTALLATION
 from tests.e2e.manifests.server import KUSTOMIZE, NAMESPACE, Json, Server, eventually
 from tests.support.clusters import running
-from tests.support.commands import tell_done
+from tests.support.commands import done_line
 
 pytestmark = [pytest.mark.e2e]
 
@@ -46,7 +46,7 @@ def uninstall(server: Server, *options: str) -> str:
 
 def tell_all(would: str) -> str:
     """Return the lines that are printed when the removals announced by these lines of a dry run are done."""
-    return "".join(map(tell_done, would.splitlines(keepends=True)))
+    return "".join(map(done_line, would.splitlines(keepends=True)))
 
 
 def apply_in(server: Server, namespace: str) -> None:

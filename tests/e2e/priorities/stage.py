@@ -81,7 +81,7 @@ class PriorityStage(TreeStage):
     def await_priority(self, group: str, written: int) -> None:
         """Wait until this priority is written into the PodGroup, and the extender uses it."""
         eventually("spec.priority", lambda: self.spec_of(group).get("priority") == written)
-        eventually("what counts", lambda: self.view(group).get("priority") == written)
+        eventually("what counts", lambda: self.debug_page(group).get("priority") == written)
 
     def mismatches(self, group: str) -> list[str]:
         """The events about priorities that differ in the PodGroup."""

@@ -125,7 +125,7 @@ def test_nobody_goes_where_the_one_in_the_way_has_the_gang_s_priority(stage: Pri
     stage.create_gang("ring", 12, priorityClassName=high)
     stage.create_pods(names("ring", 12), "ring", cpu=BIG, priorityClassName=high, **apart(OLD, HOSTNAME))
     stage.await_reason("ring", "NoCapacity", "members fit into the cluster", "podAntiAffinity app=old")
-    asked = stage.view("ring?dryRun")["dryRun"]
+    asked = stage.debug_page("ring?dryRun")["dryRun"]
     assert asked["message"] == "preemption would help, but pods of priority 1000 have no lower priority"
     assert staying(stage) == ["old-0", "old-1"]
 

@@ -54,7 +54,7 @@ def test_a_group_that_can_have_none_has_the_least_of_its_members(stage: Priority
         stage.create_pods(["g-0"], "g", priorityClassName=high)
         stage.create_pods(["g-1"], "g", priorityClassName=low)
         stage.await_bound("g", 2)
-        view = stage.view("g/g" if stage.inline else "g")
+        view = stage.debug_page("g/g" if stage.inline else "g")
         assert view["priority"] == 10
         if not stage.inline:
             assert "priority" not in stage.spec_of("g")

@@ -85,7 +85,7 @@ def test_nobody_gains_by_a_priority_that_they_write(stage: PriorityStage) -> Non
         stage.create_gang("greedy", 2, priorityClassName=low, priority=MOST)
         stage.create_pods(names("greedy", 2), "greedy", priorityClassName=low)
         stage.await_bound("greedy", 2)
-        assert stage.view("greedy")["priority"] == 3
+        assert stage.debug_page("greedy")["priority"] == 3
         (said,) = eventually("the event", lambda: stage.mismatches("greedy"))
         assert said.endswith(f"its spec.priority {MOST} is not that of PriorityClass {low}")
 
@@ -110,8 +110,8 @@ def test_a_tree_has_the_priority_of_its_root(stage: PriorityStage) -> None:
         stage.create_pods(names("leaf", 2), "leaf", priorityClassName=high)
         stage.await_bound("leaf", 2)
         eventually("the root's", lambda: stage.spec_of_root("root").get("priority") == 1000)
-        assert stage.view("leaf")["name"] == "composite:root"
-        assert stage.view("leaf")["priority"] == 1000
+        assert stage.debug_page("leaf")["name"] == "composite:root"
+        assert stage.debug_page("leaf")["priority"] == 1000
         eventually("the leaf's own", lambda: stage.spec_of("leaf").get("priority") == 0)
 
 
@@ -127,7 +127,7 @@ def test_a_group_whose_class_or_pods_say_never_is_one_for_which_nobody_is_evicte
         with stage.priority_class("never", 0, preemptionPolicy="Never") as never:
             stage.create_pods(names("calm", 2), "calm", priorityClassName=never if who == "pods" else calm)
         stage.await_bound("calm", 2)
-        assert stage.view("calm")["preempts"] is (who == "nobody")
+        assert stage.debug_page("calm")["preempts"] is (who == "nobody")
         if stage.native:
             word = "Never" if who == "class" else "PreemptLowerPriority"
             assert stage.spec_of("calm")["preemptionPolicy"] == word
@@ -149,7 +149,7 @@ def test_in_a_full_cluster_nobody_goes_for_a_group_whose_class_or_one_member_say
         stage.create_pods(["calm-0"], "calm", cpu="30", priorityClassName=high)
         stage.create_pods(["calm-1"], "calm", cpu="30", priorityClassName=never if who == "member" else high)
         stage.await_reason("calm", "NoCapacity", seconds=30.0)
-        asked = stage.view("calm?dryRun")["dryRun"]
+        asked = stage.debug_page("calm?dryRun")["dryRun"]
         assert asked["message"] == "the PriorityClass, the group or a member has preemptionPolicy Never"
         assert len(stage.bound("low")) == 12
         assert not [pod for pod in stage.pods("low") if "deletionTimestamp" in pod["metadata"]]
@@ -180,7 +180,7 @@ def test_a_group_that_says_never_itself_evicts_nobody_also_when_its_class_allows
         assert len(stage.bound("low")) == 10
         assert not [pod for pod in stage.pods("low") if "deletionTimestamp" in pod["metadata"]]
         stage.await_reason("calm", "NoCapacity")
-        asked = stage.view("calm?dryRun")["dryRun"]
+        asked = stage.debug_page("calm?dryRun")["dryRun"]
         assert asked["message"] == "the PriorityClass, the group or a member has preemptionPolicy Never"
         assert not stage.bound("calm")
 
@@ -194,6 +194,6 @@ def test_a_job_whose_class_says_never_is_a_gang_for_which_nobody_is_evicted(stag
         stage.await_bound("train", 2)
         group = stage.group_of_job("train")
         stage.await_priority(group, 1000)
-        assert stage.view(group)["preempts"] is False
+        assert stage.debug_page(group)["preempts"] is False
         assert stage.spec_of(group).get("preemptionPolicy") == ("Never" if stage.native else None)
         assert not stage.mismatches(group)

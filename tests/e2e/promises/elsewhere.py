@@ -17,7 +17,7 @@ from bench.cluster.installation import MANIFESTS, NAMESPACE
 from bench.failover.kubelet import Kubelet
 from bench.failover.pairs import Pairs
 from tests.support.certificates import Authority
-from tests.support.front import Front
+from tests.support.service_proxy import ServiceProxy
 
 PLAIN = "plain"
 """The profile beside Serried's: the cluster of these tests has a default-scheduler of its own."""
@@ -54,14 +54,14 @@ class Elsewhere(Pairs):
     @contextmanager
     def scheduling(self) -> Iterator[None]:
         """A scheduler with the shipped config calls the Service while the body runs."""
-        with Front(lambda: self.led_to("filter")) as filters, Front(lambda: self.led_to("bind")) as binds:
+        with ServiceProxy(lambda: self.led_to("filter")) as filters, ServiceProxy(lambda: self.led_to("bind")) as binds:
             self.run_scheduler("elsewhere", self._configure(filters, binds))
             try:
                 yield
             finally:
                 self.schedulers.pop("elsewhere").power_off()
 
-    def _configure(self, filters: Front, binds: Front) -> Mapping[str, Any]:
+    def _configure(self, filters: ServiceProxy, binds: ServiceProxy) -> Mapping[str, Any]:
         certificate, key = self._schedulers.sign("serried-scheduler")
         config: dict[str, Any] = yaml.safe_load((_FOLDER / "scheduler-config.yaml").read_text())
         for entry, front in zip(config["extenders"], (filters, binds), strict=True):

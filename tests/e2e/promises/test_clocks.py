@@ -8,9 +8,9 @@ import pytest
 
 from bench.cluster.components import Name
 from tests.e2e.promises.test_repair import ONE_LEVEL, await_bound_to, await_vacancy, run_gang
-from tests.support import jumping
+from tests.support import clock_offset
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
-from tests.support.starting import import_first
+from tests.support.preload import import_first
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, ONE_LEVEL]
 
@@ -24,11 +24,11 @@ class Clocks:
     def __init__(self, stage: ClusterStage, file: Path) -> None:
         self._stage = stage
         self._file = file
-        jumping.write_offset(self._file, 0.0)
+        clock_offset.write_offset(self._file, 0.0)
 
     def set(self, seconds: float) -> None:
         """Set the clocks off by so many seconds from now on."""
-        jumping.write_offset(self._file, seconds)
+        clock_offset.write_offset(self._file, seconds)
         eventually(f"clocks that are off by {seconds:g} s", lambda: abs(self._look() - seconds) < 60.0)
 
     def _look(self) -> float:
@@ -42,9 +42,9 @@ def clocks(stage: ClusterStage, tmp_path: Path) -> Iterator[Clocks]:
     made = Clocks(stage, file)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in import_first(jumping.__name__, tmp_path / "first").items():
+            for name, value in import_first(clock_offset.__name__, tmp_path / "first").items():
                 patch.setenv(name, value)
-            patch.setenv(jumping.FILE, str(file))
+            patch.setenv(clock_offset.FILE, str(file))
             for process in OURS:
                 stage.cluster.restart(process)
         yield made
@@ -88,7 +88,7 @@ def test_back_all_goes_on_and_a_lease_that_nobody_renews_is_lost_as_soon_as_ever
     stage.create_pods(["pair-2"], "pair", cpu="30")
     await_bound_to(stage, "pair-2", pair["pair-0"])
 
-    with stage.asleep("scheduler"):
+    with stage.stopped("scheduler"):
         eventually("an extender that does not lead", lambda: not stage.selfcheck()["active"])
     eventually("an extender that leads again", lambda: stage.selfcheck()["planning"], 60)
     run_gang(stage, "after", 2, RACK)

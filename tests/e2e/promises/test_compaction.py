@@ -51,7 +51,7 @@ def unwatched(stage: ClusterStage, *flags: str) -> Iterator[None]:
     The API server is another one from then on, with these flags.
     """
     cluster = stage.cluster
-    with stage.asleep(*OURS):
+    with stage.stopped(*OURS):
         cluster.restart("kube-apiserver", *flags)
         yield
         compact(cluster)

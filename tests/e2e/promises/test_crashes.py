@@ -20,7 +20,7 @@ def revive(stage: ClusterStage) -> None:
 
 
 def test_a_kill_between_plan_and_bind_ends_whole(stage: ClusterStage) -> None:
-    with stage.asleep("scheduler"):
+    with stage.stopped("scheduler"):
         stage.create_group("ring", 4, RACK)
         stage.create_pods(names("ring", 4), "ring")
         eventually("the plan", stage.held_in_ledger)
@@ -52,7 +52,7 @@ def test_a_kill_in_the_middle_of_the_bindings_ends_whole(stage: ClusterStage) ->
 
 
 def test_a_gang_that_no_longer_exists_when_the_extender_returns_leaves_nothing(stage: ClusterStage) -> None:
-    with stage.asleep("scheduler"):
+    with stage.stopped("scheduler"):
         stage.create_job("gone", 4)
         eventually("the plan", stage.held_in_ledger)
         stage.cluster.kill("extender", signal.SIGKILL)
@@ -85,7 +85,7 @@ def test_watches_that_end_are_resumed(stage: ClusterStage) -> None:
 
 def test_members_that_never_reach_their_bind_call_free_everything_in_time(stage: ClusterStage) -> None:
     # A frozen scheduler never comes; the barrier's deadline (8 s without progress here) gives all of it back.
-    with stage.asleep("scheduler"):
+    with stage.stopped("scheduler"):
         stage.create_group("stuck", 2)
         stage.create_pods(names("stuck", 2), "stuck")
         eventually("the plan", stage.held_in_ledger)

@@ -163,11 +163,11 @@ def await_lack(stage: ClusterStage, group: str, devices: Devices) -> None:
     """The gang waits for room, and devices are what most nodes lack."""
 
     def find() -> bool:
-        hurdles = (stage.view(group).get("diagnosis") or {}).get("hurdles", ())
+        hurdles = (stage.debug_page(group).get("diagnosis") or {}).get("hurdles", ())
         return [each["name"] for each in hurdles][:1] == [f"devices of {devices.name}"]
 
     eventually(f"{group} lacks devices", find)
-    assert stage.view(group)["reason"] in {"NoCapacity", "NoDomainFits"}
+    assert stage.debug_page(group)["reason"] in {"NoCapacity", "NoDomainFits"}
 
 
 def test_a_gang_finds_the_one_rack_that_has_the_devices_of_a_class(stage: ClusterStage, devices: Devices) -> None:
@@ -363,7 +363,7 @@ def test_members_get_the_halves_of_cards_that_nobody_has_whole(stage: ClusterSta
         devices.create_claim(name, selectors=devices.sized(1))
         stage.create_pods([name], "ring", **claiming(resourceClaimName=name))
     stage.await_reason("ring", "NoCapacity", "only 2 of 3 members fit")
-    (hurdle, *_) = stage.view("ring")["diagnosis"]["hurdles"]
+    (hurdle, *_) = stage.debug_page("ring")["diagnosis"]["hurdles"]
     assert hurdle["name"].endswith("within shared counters")
     assert len(devices.allocated()) == 1
 

@@ -93,8 +93,8 @@ def test_a_pod_that_comes_while_a_gang_is_on_its_way_gets_room_once_the_gang_is_
     create_whole_group(stage, "ring", 12)
     stage.create_pods(["ring-0"], "ring", cpu=WHOLE_NODE, volumes=mounting("late"))
     stage.create_pods(names("ring", 12)[1:], "ring", cpu=WHOLE_NODE)
-    eventually("all but one at bind", lambda: (stage.view("ring").get("plan") or {}).get("atBind") == 11)
-    slots = stage.view("ring")["plan"]["slots"]
+    eventually("all but one at bind", lambda: (stage.debug_page("ring").get("plan") or {}).get("atBind") == 11)
+    slots = stage.debug_page("ring")["plan"]["slots"]
     taken = next(node for node, members in slots.items() if "ring-1" in members)
 
     stage.create_pods(["high"], cpu=WHOLE_NODE, priorityClassName=high, nodeSelector={"kubernetes.io/hostname": taken})

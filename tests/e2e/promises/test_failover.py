@@ -27,7 +27,7 @@ from serried.kube import election
 from tests.e2e.promises.test_repair import WHOLE_NODE, await_vacancy, fail, run_gang
 from tests.support.cluster_stage import ClusterStage, eventually, staged
 from tests.support.clusters import running
-from tests.support.starting import import_first
+from tests.support.preload import import_first
 
 pytestmark = pytest.mark.e2e
 

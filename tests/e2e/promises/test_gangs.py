@@ -11,13 +11,13 @@ pytestmark = pytest.mark.e2e
 def test_a_gang_without_quorum_waits_whole_and_says_so_and_its_last_member_starts_it_in_one_rack(
     stage: ClusterStage,
 ) -> None:
-    stage.take_a_node()
+    stage.fill_a_node()
     stage.create_group("ring", 4, RACK)
     stage.create_pods(names("ring", 3), "ring", cpu="16")
 
     message = "QuorumMissing: 3 of 4 members exist"
     # The reason is there before the last pod has been seen: the numbers are waited for.
-    eventually("the reason", lambda: stage.view("ring").get("message") == message, 2)
+    eventually("the reason", lambda: stage.debug_page("ring").get("message") == message, 2)
     eventually("the condition", lambda: stage.condition("ring") == ("False", "Unschedulable", message), 2)
     eventually("the event", lambda: ("QuorumMissing", message) in stage.events("ring"), 2)
     assert not stage.bound("ring")
@@ -116,7 +116,7 @@ def test_a_member_with_a_gate_of_another_owner_holds_its_whole_group_until_the_g
     eventually("the event", lambda: ("MemberGated", view["message"]) in stage.events("ring"))
     assert not stage.bound("ring")
 
-    stage.lift_gates("ring-2")
+    stage.remove_gates("ring-2")
     stage.await_bound("ring", 3)
 
 
@@ -136,7 +136,7 @@ def test_a_basic_group_passes_like_plain_pods_beside_gangs(stage: ClusterStage) 
 
 @pytest.mark.both_levels
 def test_a_plain_indexed_job_with_a_topology_annotation_is_a_gang_in_one_rack(stage: ClusterStage) -> None:
-    stage.take_a_node()
+    stage.fill_a_node()
     stage.create_job("train", 9, cpu="10", key=RACK)
 
     stage.await_bound("train", 9)
@@ -183,7 +183,7 @@ def test_a_basic_group_with_a_key_takes_the_rack_that_holds_most_and_never_spill
     stage.create_pods(names("taken", 1), "taken", cpu="30")
     stage.await_bound("taken", 1)
     stage.create_pods(names("loose", 4), "loose", cpu="30")
-    eventually("four members", lambda: stage.view("loose").get("members") == 4)
+    eventually("four members", lambda: stage.debug_page("loose").get("members") == 4)
     stage.create_group("loose", None, RACK)
 
     stage.await_bound("loose", 3)
@@ -193,7 +193,7 @@ def test_a_basic_group_with_a_key_takes_the_rack_that_holds_most_and_never_spill
 
 
 def test_a_leader_and_its_workers_of_another_size_share_one_rack(stage: ClusterStage) -> None:
-    stage.take_a_node()
+    stage.fill_a_node()
     stage.create_group("crew", 7, RACK)
     stage.create_pods(["crew-leader"], "crew", cpu="30")
     stage.create_pods(names("crew", 6), "crew", cpu="10")

@@ -62,5 +62,5 @@ def test_a_gate_of_another_owner_holds_the_whole_gang_and_ours_are_lifted_only_a
     )
     assert sorted(map(sorted, gates(stage, "ring"))) == [sorted([FOREIGN, GATE]), [GATE]]
 
-    stage.lift_gates("ring-1", but=GATE)
+    stage.remove_gates("ring-1", but=GATE)
     stage.await_bound("ring", 2)

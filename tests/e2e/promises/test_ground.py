@@ -96,7 +96,7 @@ class Ground(JobStage):
 
     def plan_job(self, name: str) -> None:
         """A gang of a Job is planned. The extender is killed before the scheduler comes for the first of its three."""
-        with self.asleep("scheduler"):
+        with self.stopped("scheduler"):
             self.submit_for_a_rack(name, 3, HALF_A_NODE)
             eventually(f"a plan for {name}", partial(self.is_planned, self.group_of_job(name)))
             self.cluster.kill("extender", signal.SIGKILL)
@@ -155,7 +155,7 @@ def test_gangs_go_on_when_the_native_api_is_turned_on_and_off_again(ground: Grou
     ground.stand_on(native)
     ground.await_rack("due")
     go_on_beside(ground)
-    assert ground.view(carried)["object"]["apiVersion"] == "scheduling.serried.dev/v1beta1"
+    assert ground.debug_page(carried)["object"]["apiVersion"] == "scheduling.serried.dev/v1beta1"
     assert ground.list_groups() == []  # all of them have kept their objects
     mine = begin_at_the_native_level(ground)
     group = ground.group_of_job("fresh")

@@ -49,8 +49,8 @@ def submit(stage: ClusterStage, name: str, level: str) -> None:
 def assert_in_one_rack(stage: ClusterStage, name: str, racks: Mapping[str, str], label: str) -> None:
     stage.await_bound(name, 2)
     assert len({racks[node] for node in stage.bound(name).values()}) == 1
-    assert stage.view(stage.group_of_job(name))["topologyKey"] == label
-    assert stage.view(stage.group_of_job(name))["topologyLevel"] == "rack"
+    assert stage.debug_page(stage.group_of_job(name))["topologyKey"] == label
+    assert stage.debug_page(stage.group_of_job(name))["topologyLevel"] == "rack"
 
 
 def test_the_same_job_runs_in_one_rack_of_eks_and_of_gke_and_waits_where_there_is_none(clouds: Cluster) -> None:
@@ -65,7 +65,7 @@ def test_the_same_job_runs_in_one_rack_of_eks_and_of_gke_and_waits_where_there_i
         eventually("the label of GKE", lambda: standing(clouds).get("rack") == GKE_RACK)
         submit(stage, "gke", "rack")
         stage.await_bound("gke", 2)
-        assert stage.view(stage.group_of_job("gke"))["topologyKey"] == GKE_RACK
+        assert stage.debug_page(stage.group_of_job("gke"))["topologyKey"] == GKE_RACK
         assert len({racks[node] for node in stage.bound("gke").values()}) == 1
 
         submit(stage, "nowhere", "spine")

@@ -41,7 +41,7 @@ def test_a_job_waits_whole_and_runs_whole_through_v1(cluster: Cluster, stage: Cl
         api = eventually("an answer", lambda: api if (api := stage.selfcheck()["api"])["podsKeepTheirGroup"] else None)
         assert (api["version"], api["shape"], api["refused"]) == ("v1", "v1beta1", [])
 
-        stage.take_a_node()
+        stage.fill_a_node()
         stage.create_job("train", 9, cpu="10", key=RACK)
         stage.await_bound("train", 9)
         assert len(stage.racks("train")) == 1

@@ -5,7 +5,14 @@ import re
 import pytest
 from playwright.async_api import expect
 
-from tests.support.browser import CHROMIUM, find_barriers, find_chromium, open_browser, open_page, take_picture
+from tests.support.browser import (
+    CHROMIUM,
+    find_accessibility_defects,
+    find_chromium,
+    open_browser,
+    open_page,
+    take_picture,
+)
 from tests.support.cluster_stage import ClusterStage, names
 
 pytestmark = [
@@ -30,7 +37,7 @@ async def test_a_gang_that_waits_is_seen_to_start_when_its_last_member_comes(sta
         for name, node in nodes.items():
             await expect(article.get_by_role("row", name=re.compile(f"^{name} "))).to_contain_text(node)
         await take_picture(page, "control-plane")
-        assert await find_barriers(page) == ""
+        assert await find_accessibility_defects(page) == ""
         await page.get_by_role("link", name="Decisions").click()
         await page.get_by_role("searchbox").fill(f"{stage.namespace}/watched")
         await expect(page.locator(".decisions > li").last).to_contain_text("QuorumMissing")

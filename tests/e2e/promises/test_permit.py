@@ -56,7 +56,7 @@ def test_of_two_gangs_that_are_drained_at_once_one_is_whole_again_and_the_other_
     homes = [*run_gang(stage, "left", 2).values(), *run_gang(stage, "right", 2).values()]
     fill(stage, 6)
     # Nobody confirms that the old members have ended, so they are being deleted for as long as kwok sleeps.
-    with cordoned(stage, *homes), stage.asleep("kwok-controller"):
+    with cordoned(stage, *homes), stage.stopped("kwok-controller"):
         end_slowly(stage, "left-0", "left-1", "right-0", "right-1")
         for number in (2, 3):
             for gang in ("left", "right"):
@@ -68,7 +68,9 @@ def test_of_two_gangs_that_are_drained_at_once_one_is_whole_again_and_the_other_
         eventually("two replacements", lambda: replaced("left") + replaced("right") == 2)
         assert {replaced("left"), replaced("right")} == {0, 2}
         waiting = "left" if replaced("right") else "right"
-        view = eventually("its reason", lambda: stage.view(waiting) if stage.view(waiting).get("reason") else None)
+        view = eventually(
+            "its reason", lambda: stage.debug_page(waiting) if stage.debug_page(waiting).get("reason") else None
+        )
         assert view["reason"] in {"NoCapacity", "Broken"}
     stage.await_bound(f"{waiting}-", 2)
 
@@ -76,7 +78,7 @@ def test_of_two_gangs_that_are_drained_at_once_one_is_whole_again_and_the_other_
 def test_a_gang_that_dies_while_a_late_member_is_on_its_way_starts_whole_or_not_at_all(stage: ClusterStage) -> None:
     homes = run_gang(stage, "ring", 3).values()
     fill(stage, 8)
-    with cordoned(stage, *homes), stage.asleep("scheduler"):
+    with cordoned(stage, *homes), stage.stopped("scheduler"):
         stage.create_pods(["ring-3"], "ring", cpu=WHOLE_NODE)
         eventually("the late member's slot", stage.held_in_ledger)
         stage.delete_pods("ring-0", "ring-1", "ring-2")
@@ -94,7 +96,7 @@ def test_a_late_member_is_not_bound_to_a_node_that_has_left_the_rack(stage: Clus
     (rack,) = stage.racks("pair")
     (free,) = others_of_rack(stage, set(pair.values()))
     other = "rack-0" if rack != "rack-0" else "rack-1"
-    with stage.asleep("scheduler"):
+    with stage.stopped("scheduler"):
         stage.create_pods(["pair-2"], "pair", cpu=WHOLE_NODE)
         eventually("the late member's slot", stage.held_in_ledger)
         stage.cluster.kubectl("label", "node", free, f"{RACK}={other}", "--overwrite")

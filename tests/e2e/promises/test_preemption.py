@@ -175,7 +175,7 @@ def test_a_gang_that_never_preempts_waits_until_others_have_ended_by_themselves(
     run_low(stage, 12)
     submit(stage, "ring", 3, create_class(stage, POLITE, "Never"))
     stage.await_reason("ring", "NoCapacity")
-    assert "Never" in stage.view("ring?dryRun")["dryRun"]["message"]
+    assert "Never" in stage.debug_page("ring?dryRun")["dryRun"]["message"]
     assert len(stage.bound("low")) == 12
     stage.delete_pods(*names("low", 3))
     stage.await_bound("ring", 3)

@@ -16,7 +16,7 @@ from bench.cluster import Cluster
 from tests.e2e.promises.test_crashes import revive
 from tests.e2e.promises.test_preemption import WHOLE_NODE, create_high_class, find_gone, list_ending, submit
 from tests.support.cluster_stage import ClusterStage, eventually, names
-from tests.support.knife import Knife, Moment, Order
+from tests.support.killing_proxy import KillingProxy, KillMoment, KillOrder
 
 pytestmark = pytest.mark.e2e
 
@@ -38,7 +38,7 @@ CUT_EVICTION_SECONDS = 120.0
 NEVER = 1_000_000
 """The number of a write that never comes: of such an order it is only asked what it has seen."""
 
-SHORT = {(3, Moment.UNHEARD), (5, Moment.UNSENT), (10, Moment.UNHEARD)}
+SHORT = {(3, KillMoment.BEFORE_ANSWER), (5, KillMoment.BEFORE_SENDING), (10, KillMoment.BEFORE_ANSWER)}
 """The cases that `make test` runs."""
 
 
@@ -53,7 +53,7 @@ def is_of_record(path: str) -> bool:
 
 
 def list_cases() -> Iterator[ParameterSet]:
-    for moment in Moment:
+    for moment in KillMoment:
         for number in range(WRITES):
             marks = () if (number, moment) in SHORT else (pytest.mark.full,)
             said = f"write {number} {moment.name.lower()}"
@@ -63,7 +63,7 @@ def list_cases() -> Iterator[ParameterSet]:
 
 
 @pytest.fixture(scope="module")
-def knife(cluster: Cluster) -> Iterator[Knife]:
+def knife(cluster: Cluster) -> Iterator[KillingProxy]:
     """The extender talks to the API server through it."""
     config = cluster.kubeconfigs["extender"]
     usual = config.read_text()
@@ -71,7 +71,7 @@ def knife(cluster: Cluster) -> Iterator[Knife]:
     assert port is not None
     authority = json.loads(usual)["clusters"][0]["cluster"]["certificate-authority-data"]
     tls = ssl.create_default_context(cadata=b64decode(authority).decode())
-    with Knife(port, tls) as made:
+    with KillingProxy(port, tls) as made:
         config.write_text(usual.replace(f"https://127.0.0.1:{port}", f"http://127.0.0.1:{made.port}"))
         cluster.restart("extender")
         yield made
@@ -81,14 +81,14 @@ def knife(cluster: Cluster) -> Iterator[Knife]:
 
 @pytest.mark.parametrize(("number", "counts", "moment"), list(list_cases()))
 def test_a_kill_at_any_write_of_a_preemption_ends_whole(
-    stage: ClusterStage, knife: Knife, number: int, counts: Callable[[str], bool], moment: Moment
+    stage: ClusterStage, knife: KillingProxy, number: int, counts: Callable[[str], bool], moment: KillMoment
 ) -> None:
     high = create_high_class(stage)
     fill(stage)
     inside = f"/namespaces/{stage.namespace}/"
     pid = stage.cluster.pids["extender"]
-    order = Order(number, moment, pid, lambda path: inside in path and counts(path))
-    knife.order(order)
+    order = KillOrder(number, moment, pid, lambda path: inside in path and counts(path))
+    knife.set_order(order)
     submit(stage, "ring", 2, high)
     assert order.done.wait(20), order.seen
     stage.cluster.kill("extender")
@@ -107,7 +107,7 @@ def test_a_kill_at_any_write_of_a_preemption_ends_whole(
     "number", [pytest.param(0, id="the first eviction"), pytest.param(BUDGET - 1, id="the last eviction")]
 )
 def test_a_kill_among_evictions_costs_a_budget_no_more_than_it_allows_and_nobody_goes_twice_or_in_vain(
-    stage: ClusterStage, knife: Knife, number: int
+    stage: ClusterStage, knife: KillingProxy, number: int
 ) -> None:
     high = create_high_class(stage)
     kept, ends = {"kept": "yes"}, {"bench.serried.dev/end-after": "5s"}
@@ -117,7 +117,7 @@ def test_a_kill_among_evictions_costs_a_budget_no_more_than_it_allows_and_nobody
     stage.create_budget("kept", kept, minAvailable=12 - BUDGET)
     eventually("those that may go", lambda: stage.disruptions_allowed("kept") == BUDGET)
     first = order_after_eviction(stage, number)
-    knife.order(first)
+    knife.set_order(first)
     submit(stage, "ring", BUDGET, high)
     assert first.done.wait(20), first.seen
 
@@ -125,7 +125,7 @@ def test_a_kill_among_evictions_costs_a_budget_no_more_than_it_allows_and_nobody
     before = find_gone(stage, "low", 12) | set(list_ending(stage))
     assert before
     second = order_after_eviction(stage, NEVER)
-    knife.order(second)
+    knife.set_order(second)
     revive(stage)
     stage.await_bound("ring", BUDGET, CUT_EVICTION_SECONDS + 60.0)
     after = {write.split("/")[-2] for write in second.seen}
@@ -136,11 +136,11 @@ def test_a_kill_among_evictions_costs_a_budget_no_more_than_it_allows_and_nobody
     eventually("the record's end", lambda: not stage.reservations() and not stage.held_in_ledger())
 
 
-def order_after_eviction(stage: ClusterStage, number: int) -> Order:
+def order_after_eviction(stage: ClusterStage, number: int) -> KillOrder:
     """The extender is killed before it hears of the eviction of this number; rehearsals do not count."""
     inside = f"/namespaces/{stage.namespace}/pods/"
     pid = stage.cluster.pids["extender"]
-    return Order(number, Moment.UNHEARD, pid, lambda path: inside in path and path.endswith("/eviction"))
+    return KillOrder(number, KillMoment.BEFORE_ANSWER, pid, lambda path: inside in path and path.endswith("/eviction"))
 
 
 def fill(stage: ClusterStage) -> None:

@@ -73,7 +73,7 @@ def show_cost(priority: int, pods: int) -> list[Raw]:
 def test_two_gangs_at_once_share_the_room_and_nobody_goes_twice_or_for_nothing(stage: ClusterStage, high: str) -> None:
     run_low(stage, 12, end_after="8s")
     before = count_evicted(stage)
-    with stage.asleep("extender"):  # so that it sees both at once
+    with stage.stopped("extender"):  # so that it sees both at once
         submit(stage, "left", 4, high)
         submit(stage, "right", 4, high)
     going = eventually("victims of each", lambda: found if len(found := list_victims(stage)) == 2 else None)
@@ -111,7 +111,7 @@ def test_gangs_that_want_the_same_room_never_evict_each_other_in_turn_however_lo
             assert len(stage.bound("top")) == top
             time.sleep(0.5)
 
-    with stage.asleep("extender"):  # so that it sees both at once
+    with stage.stopped("extender"):  # so that it sees both at once
         submit(stage, "left", 8, high)
         submit(stage, "right", 8, high)
     first = eventually("one of them", lambda: next((n for n in ("left", "right") if len(stage.bound(n)) == 8), None))
@@ -135,7 +135,7 @@ def test_a_dry_run_names_who_would_go_and_the_next_best_rack_and_those_go_when_t
         fill(stage, "other", 6, priorityClassName=high)
         submit(stage, "ring", 3, high, RACK)
         stage.await_reason("ring", "NoDomainFits")
-        asked = stage.view("ring?dryRun")["dryRun"]
+        asked = stage.debug_page("ring?dryRun")["dryRun"]
         found = asked["found"]
         assert asked["message"].startswith(
             f"the gang would fit without 3 pods of lower priority ({stage.namespace}/low-"
@@ -182,7 +182,7 @@ def test_for_a_preferred_rack_nobody_goes_and_a_dry_run_says_so(stage: ClusterSt
     before = count_evicted(stage)
     submit(stage, "patient", 3, high, annotations={PREFERRED: f"{RACK}=1h"})
     stage.await_reason("patient", "NoDomainFits", f"3 members do not fit into any domain of {RACK}")
-    asked = stage.view("patient?dryRun")["dryRun"]
+    asked = stage.debug_page("patient?dryRun")["dryRun"]
     assert asked == {
         "message": "Serried evicts no pod for a preferred level: it tries a wider level first",
         "found": None,

@@ -56,7 +56,7 @@ def test_a_gang_that_waits_is_told_which_node_would_let_it_run(stage: ClusterSta
     found = httpx.post(f"{stage.cluster.ops_url}/debug/whatif", params=asked, timeout=30).json()
     assert found["groups"][0]["outcome"] == "Fits"
     assert f"{node}+1" in found["groups"][0]["nodes"]
-    assert stage.view("wide")["reason"] == "NoDomainFits"
+    assert stage.debug_page("wide")["reason"] == "NoDomainFits"
 
 
 def test_the_decision_on_a_gang_is_made_again_from_its_file(

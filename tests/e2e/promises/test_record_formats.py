@@ -17,7 +17,7 @@ from serried.api.reservation import Reservation, Slot, encode_reservation, name_
 from tests.e2e.promises.test_repair import ONE_LEVEL
 from tests.e2e.waiting.test_records_unreadable import probe
 from tests.support.cluster_stage import RACK, ClusterStage, Raw, eventually, names
-from tests.support.starting import import_first
+from tests.support.preload import import_first
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, ONE_LEVEL]
 
@@ -109,7 +109,7 @@ def test_a_plan_is_taken_up(
     nodes = {"ring-0": first, "ring-1": first, "ring-2": second, "ring-3": third}
     stage.cluster.kill("extender", signal.SIGKILL)
     before = count_taken_up(stage)
-    with stage.asleep("scheduler"):
+    with stage.stopped("scheduler"):
         stage.create_group("ring", 4, RACK)
         stage.create_pods(names("ring", 4), "ring")
         leave_record(stage, "ring", nodes, "Planned", **said)

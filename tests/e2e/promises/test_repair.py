@@ -234,8 +234,8 @@ def test_a_member_that_another_scheduler_binds_outside_the_rack_is_said_and_not_
     eventually("the event", lambda: any(reason == "DomainConflict" for reason, _ in stage.events("pair")))
 
     stage.create_pods(["pair-3"], "pair")
-    eventually("the new member", lambda: stage.view("pair").get("waiting") == 1)
-    assert stage.view("pair")["reason"] == "DomainConflict"
+    eventually("the new member", lambda: stage.debug_page("pair").get("waiting") == 1)
+    assert stage.debug_page("pair")["reason"] == "DomainConflict"
     assert stage.bound("pair").keys() == pair.keys() | {"pair-2"}
 
     stage.delete_pods("pair-2")

@@ -72,7 +72,7 @@ def intruder(cluster: Cluster, tmp_path: Path) -> Iterator[Intruder]:
 
 def list_members(stage: ClusterStage, group: str) -> set[str]:
     """Return the pods that the extender takes for members of a gang."""
-    return {member["name"] for member in stage.view(group).get("detail", ())}
+    return {member["name"] for member in stage.debug_page(group).get("detail", ())}
 
 
 @pytest.mark.both_levels
@@ -107,12 +107,12 @@ def test_pods_with_the_uid_of_a_job_of_another_namespace_are_none_of_its_gang(
     owned = [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": job.uid, "controller": True}]
     labels = {"batch.kubernetes.io/job-name": "train", "batch.kubernetes.io/controller-uid": job.uid}
     # Garbage collection would delete whatever has an owner in another namespace.
-    with stage.asleep("kube-controller-manager"):
+    with stage.stopped("kube-controller-manager"):
         intruder.write_gang(group, MOST, ownerReferences=owned)
         intruder.write_pod("by-owner", {"labels": labels, "ownerReferences": owned})
         eventually("a gang of its own", lambda: list_members(intruder.home, "job:train") == {"by-owner"})
         assert list_members(stage, group) == stage.bound("train").keys()
-        assert stage.view(group)["minCount"] == 2
+        assert stage.debug_page(group)["minCount"] == 2
 
 
 def test_a_pod_that_is_none_of_a_jobs_and_names_its_gang_is_held_and_told_why(stage: ClusterStage) -> None:

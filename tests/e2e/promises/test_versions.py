@@ -31,7 +31,7 @@ def older(request: pytest.FixtureRequest, shared: Find) -> Cluster:
 
 def test_a_job_waits_whole_and_runs_whole_in_one_rack(older: Cluster) -> None:
     stage = ClusterStage(older, "story")
-    stage.take_a_node()
+    stage.fill_a_node()
     stage.create_job("train", 9, cpu="10", key=RACK)
     stage.await_bound("train", 9)
     assert stage.selfcheck()["api"]["podsKeepTheirGroup"] is stage.native
@@ -56,7 +56,7 @@ def test_in_1_35_every_replica_key_is_an_independent_gang(older: Cluster) -> Non
 
     stage.await_bound("zero", 3)
     message = "QuorumMissing: 2 of 3 members exist"
-    eventually("the reason", lambda: stage.view("serve/serve/1").get("message") == message, 10)
+    eventually("the reason", lambda: stage.debug_page("serve/serve/1").get("message") == message, 10)
     eventually("the event", lambda: ("QuorumMissing", message) in stage.events("serve"))
     assert not stage.bound("one")
 

@@ -262,7 +262,7 @@ class Hopeless:
         DynamicResources' PodGroupPostFilter), and then takes half a minute and more until it tries that again.
         """
         going = {"Planned", "Binding", "Scheduled"}
-        eventually(f"a plan for {name}", lambda: self._stage.view(name)["reason"] in going, seconds=2.0)
+        eventually(f"a plan for {name}", lambda: self._stage.debug_page(name)["reason"] in going, seconds=2.0)
         if not self._stage.beside_native:
             self._stage.await_bound(name, 2, seconds=12.0)
 

@@ -19,7 +19,7 @@ _OTHERS_NOTE = {DO_NOT_REMOVE[0]: "true", "example.com/note": "mine"}
 @pytest.fixture
 def autoscaled(stage: QueueStage) -> Iterator[QueueStage]:
     """The stage beside an autoscaler; one node has an annotation of a person, which stays."""
-    with stage.beside_autoscaler():
+    with stage.with_autoscaler_configmap():
         stage.annotate_node(stage.list_nodes()[0], _OTHERS_NOTE)
         try:
             yield stage

@@ -26,7 +26,7 @@ def test_nobody_goes_for_a_gang_that_has_room_before_victims_would_have_ended(st
     stage.create_scheduling("PodGroup", "ring", spec)
     stage.create_pods(names("ring", 2), "ring", cpu=WHOLE_NODE, priorityClassName=high)
     stage.await_reason("ring", "NoCapacity", "Serried keeps 2 nodes for default/g, which is expected to fit at")
-    asked = stage.view("ring?dryRun")["dryRun"]
+    asked = stage.debug_page("ring?dryRun")["dryRun"]
     assert len(asked["found"]["victims"]) == 2
     assert asked["message"].endswith(
         "but Serried evicts no pod: the gang is forecast to fit before these pods would have ended"

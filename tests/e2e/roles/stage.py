@@ -336,16 +336,16 @@ class RoleStage(PriorityStage):
 
     def message(self, group: str) -> str:
         """Return the message about a group on ``/debug``."""
-        return str(self.view(group).get("message", ""))
+        return str(self.debug_page(group).get("message", ""))
 
     def hurdles(self, group: str) -> set[str]:
         """The kinds of what keeps the members of a group off nodes; none if it does not wait for room."""
-        found = self.view(group).get("diagnosis") or {}
+        found = self.debug_page(group).get("diagnosis") or {}
         return {str(hurdle["kind"]) for hurdle in found.get("hurdles", ())}
 
     def lacks(self, group: str, what: str) -> bool:
         """Return whether nodes have too little of a resource with this prefix."""
-        found = self.view(group).get("diagnosis") or {}
+        found = self.debug_page(group).get("diagnosis") or {}
         return any(str(hurdle["name"]).startswith(what) for hurdle in found.get("hurdles", ()))
 
     def count_event(self, about: str, reason: str) -> int:

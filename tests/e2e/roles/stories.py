@@ -55,13 +55,13 @@ def tree_is_bound_as_one(stage: RoleStage) -> Check:
     stage.create_composite("root", 1)
     stage.create_branch("leaf", 2)
     stage.create_pods(names("leaf", 2), "leaf")
-    return lambda: len(stage.bound("leaf")) == 2 and stage.view("leaf").get("name") == "composite:root"
+    return lambda: len(stage.bound("leaf")) == 2 and stage.debug_page("leaf").get("name") == "composite:root"
 
 
 def their_gang_waits_for_its_quorum(stage: RoleStage) -> Check:
     stage.create_their_group("pair", 2)
     stage.create_their_pod("pair-0", "pair")
-    return lambda: stage.view("compatible:pair").get("reason") == "QuorumMissing"
+    return lambda: stage.debug_page("compatible:pair").get("reason") == "QuorumMissing"
 
 
 def binding_of_an_unknown_pod_is_an_error(stage: RoleStage) -> Check:
@@ -206,7 +206,7 @@ def replica_is_one_gang(stage: RoleStage) -> Check:
 
 def _is_gang_of_two(stage: RoleStage, owner: str) -> bool:
     group = stage.group_of(owner)
-    return bool(group) and stage.view(group).get("members") == 2 and len(stage.bound(owner)) == 2
+    return bool(group) and stage.debug_page(group).get("members") == 2 and len(stage.bound(owner)) == 2
 
 
 def job_set_gets_its_group(stage: RoleStage) -> Check:
@@ -240,7 +240,7 @@ def prepare_class(stage: RoleStage) -> None:
 
 def gang_is_bound_with_the_priority_of_its_class(stage: RoleStage) -> Check:
     stage.submit_high("ring", 2)
-    return lambda: len(stage.bound("ring")) == 2 and stage.view("ring").get("priority") == 1000
+    return lambda: len(stage.bound("ring")) == 2 and stage.debug_page("ring").get("priority") == 1000
 
 
 def group_is_given_the_priority_of_its_class(stage: RoleStage) -> Check:
@@ -296,7 +296,7 @@ def what_an_autoscaler_says_is_told(stage: RoleStage) -> Check:
     _create_large_gang(stage)
     for name in names("large", 2):
         stage.say_of_pod(name, "karpenter", "no instance type is large enough")
-    return lambda: "no instance type is large enough" in stage.view("large").get("message", "")
+    return lambda: "no instance type is large enough" in stage.debug_page("large").get("message", "")
 
 
 def prepare_cluster_autoscaler(stage: RoleStage) -> None:
@@ -320,7 +320,7 @@ def prepare_provisioning_request(stage: RoleStage) -> None:
 
 def refused_provisioning_request_is_told(stage: RoleStage) -> Check:
     stage.refuse_provisioning("no zone has room")
-    return lambda: "no zone has room" in stage.view("large").get("message", "")
+    return lambda: "no zone has room" in stage.debug_page("large").get("message", "")
 
 
 def provisioning_request_goes_with_its_gang(stage: RoleStage) -> Check:
@@ -424,7 +424,7 @@ def victims_say_that_they_go(stage: RoleStage) -> Check:
 def budgets_are_known_before_anybody_is_asked(stage: RoleStage) -> Check:
     """Without it the dry run of each eviction tells it of its own pod (``its PodDisruptionBudget does not``)."""
     stage.submit_high("ring", 2)
-    return lambda: "their PodDisruptionBudgets do not allow it" in str(stage.view("ring?dryRun").get("dryRun"))
+    return lambda: "their PodDisruptionBudgets do not allow it" in str(stage.debug_page("ring?dryRun").get("dryRun"))
 
 
 def prepare_whole_gang(stage: RoleStage) -> None:

@@ -21,7 +21,7 @@ def test_a_tree_waits_for_its_last_member_and_then_every_level_keeps_its_domain(
     stage.create_pods(names("back", 1), "back", cpu=WHOLE_NODE)
 
     message = "QuorumMissing: 3 of 4 members exist; back has 1 of 2"
-    eventually("the reason", lambda: stage.view("front").get("message") == message)
+    eventually("the reason", lambda: stage.debug_page("front").get("message") == message)
     waiting = ("False", "Unschedulable", message)
     eventually("the conditions", lambda: stage.composite_condition("root") == stage.condition("back") == waiting)
     eventually("the event", lambda: ("QuorumMissing", message) in stage.events("root"))
@@ -98,7 +98,7 @@ def test_a_restart_amid_a_trees_round_binds_it_whole(stage: TreeStage) -> None:
     stage.create_composite("root", 2, ZONE)
     for group in ("a", "b"):
         stage.create_branch(group, 2, RACK)
-    with stage.asleep("scheduler"):
+    with stage.stopped("scheduler"):
         for group in ("a", "b"):
             stage.create_pods(names(group, 2), group, cpu=WHOLE_NODE)
         eventually("a plan", stage.held_in_ledger)

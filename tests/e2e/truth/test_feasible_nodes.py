@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.e2e.truth.stage import TruthStage
-from tests.support.truth.ours import Ours
+from tests.support.truth.ours import SerriedPlanner
 from tests.support.truth.rules import Cluster, Raw, has_empty_selector, list_feasible
 from tests.support.truth.storage import StorageDraws
 from tests.support.truth.worlds import ALL, COUNTED, Draws
@@ -68,7 +68,7 @@ def compare(truth: TruthStage, seed: int) -> Iterator[Difference]:
     features = COUNTED if seed % ODD else ALL
     draws = Draws(Random(seed), features)  # noqa: S311 - not for secrets
     cluster = truth.put(draws.cluster())
-    ours = Ours(cluster)
+    ours = SerriedPlanner(cluster)
     for pod, found in truth.ask([draws.pod(f"p{index}") for index in range(PODS_OF_A_CLUSTER)]):
         answers = {"the rules": list_feasible(cluster, pod)}
         # The planner counts as 1.37 does (docs/api-levels.md).
@@ -84,7 +84,7 @@ def compare_volumes(truth: TruthStage, seed: int) -> Iterator[Difference]:
     """The differences in one cluster with volumes."""
     draws = StorageDraws(Random(seed))  # noqa: S311 - not for secrets
     cluster = truth.put(draws.cluster())
-    ours = Ours(cluster)
+    ours = SerriedPlanner(cluster)
     for pod, found in truth.ask([draws.pod(f"p{index}") for index in range(PODS_OF_A_CLUSTER)]):
         nodes = ours.list_feasible(pod)
         if nodes != found:

@@ -21,7 +21,7 @@ def test_a_job_gets_one_workload_and_one_pod_group_and_runs_whoever_is_faster(
     stage: UpstreamStage, slower: Sequence[str]
 ) -> None:
     jobs = [f"train-{i}" for i in range(5)]
-    with stage.asleep(*slower):
+    with stage.stopped(*slower):
         for job in jobs:
             stage.submit_job(job)
         for job in jobs:
@@ -39,7 +39,7 @@ def test_a_gang_that_upstream_has_made_waits_whole_and_runs_whole(stage: Upstrea
     stage.submit_job("first", cpu="30", parallelism=8, completions=8, scheduling=gang())
     stage.await_bound("first", 8)
 
-    with stage.asleep(_OURS):
+    with stage.stopped(_OURS):
         stage.submit_job("second", cpu="30", parallelism=8, completions=8, scheduling=gang())
         group = stage.await_group("second")
     stage.await_reason(group["metadata"]["name"], "NoCapacity")
@@ -53,7 +53,7 @@ def test_a_gang_that_upstream_has_made_waits_whole_and_runs_whole(stage: Upstrea
 def test_the_min_count_that_a_job_asks_for_follows_its_change_and_nobody_fights_over_it(
     stage: UpstreamStage, slower: Sequence[str]
 ) -> None:
-    with stage.asleep(*slower):
+    with stage.stopped(*slower):
         stage.submit_job("elastic", parallelism=4, completions=4, scheduling=gang(minCount=2))
         stage.await_group("elastic")
     stage.await_bound("elastic", 4)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.go_modules import locate
-from tests.support.waking import NO_STORY, STORIES, TREE, Event
+from tests.support.requeue_events import EVENT_CASES, NO_CASE, TREE, Event
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -29,14 +29,14 @@ def list_events(folder: Path) -> Iterator[Event]:
                 yield Event(path.parent.name, resource, action)
 
 
-TOLD = Counter(chain.from_iterable(story.events for story in (*STORIES, TREE)))
+TOLD = Counter(chain.from_iterable(story.events for story in (*EVENT_CASES, TREE)))
 
 
 def test_each_event_of_each_plugin_has_a_story_or_a_reason_why_it_has_none() -> None:
     folder = locate("k8s.io/kubernetes", "v1.37.1") / "pkg" / "scheduler" / "framework" / "plugins"
-    assert set(list_events(folder)) == TOLD.keys() | NO_STORY.keys()
+    assert set(list_events(folder)) == TOLD.keys() | NO_CASE.keys()
 
 
 def test_no_event_is_told_twice_or_excused_as_well() -> None:
     assert set(TOLD.values()) == {1}
-    assert not TOLD.keys() & NO_STORY.keys()
+    assert not TOLD.keys() & NO_CASE.keys()

@@ -14,7 +14,7 @@ OTHERS = 2500
 
 def test_it_stays_planned_until_its_turn_comes(stage: ClusterStage) -> None:
     with told(stage, barrier_idle=("3", "8")):
-        with stage.asleep("scheduler"):
+        with stage.stopped("scheduler"):
             stage.create_pods(names("plain", OTHERS), cpu="1m")
             stage.create_group("ring", 4)
             stage.create_pods(names("ring", 4), "ring")

@@ -17,7 +17,7 @@ from serried.kube.wire import JOBS, LEASES, Resource, owners
 from serried.ops.metrics import ControllerMetrics
 from serried.settings import controller_settings
 from tests.support.apiserver import FakeApiServer
-from tests.support.controller_harness import CREATES_GROUP, CREATES_WORKLOAD, GROUPS, WORKLOADS, gang, until
+from tests.support.controller_harness import CREATES_GROUP, CREATES_WORKLOAD, GROUPS, WORKLOADS, gang, wait_until
 from tests.support.faults import calls
 from tests.support.watching import Watch
 
@@ -69,16 +69,16 @@ class Pod:
 
 async def test_a_standby_notes_everything_and_takes_over_what_is_left(server: FakeApiServer) -> None:
     first = Pod(server, "a")
-    await until(first.leads)
+    await wait_until(first.leads)
     standby = Pod(server, "b")
     server.reject(CREATES_GROUP, times=1_000_000, status=500)
     server.add(JOBS, gang("one").raw())
-    await until(lambda: server.list_objects(WORKLOADS) and len(standby.controller.queue) > 0)
+    await wait_until(lambda: server.list_objects(WORKLOADS) and len(standby.controller.queue) > 0)
     assert not standby.leads()
     assert (first.shows(), standby.shows()) == ("serried_controller_active 1.0", "serried_controller_active 0.0")
     await first.end()
     server.recover()
-    await until(lambda: server.list_objects(GROUPS))
+    await wait_until(lambda: server.list_objects(GROUPS))
     assert standby.leads()
     assert len(server.list_objects(WORKLOADS)) == 1
     await standby.end()
@@ -86,7 +86,7 @@ async def test_a_standby_notes_everything_and_takes_over_what_is_left(server: Fa
 
 async def test_whoever_loses_the_lease_ends(server: FakeApiServer) -> None:
     pod = Pod(server, "a")
-    await until(pod.leads)
+    await wait_until(pod.leads)
     taken = {"holderIdentity": "b_1", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
     server.patch(LEASES, NAMESPACE, NAME, {"spec": taken})
     with pytest.raises(ExceptionGroup) as caught:
@@ -104,7 +104,7 @@ def lease_holder(server: FakeApiServer) -> str:
 async def outlasts_patience(pod: Pod) -> None:
     """The controller holds the Lease for longer than one may that does no work."""
     begun = time.monotonic()
-    await until(lambda: time.monotonic() > begun + 3 * PATIENCE)
+    await wait_until(lambda: time.monotonic() > begun + 3 * PATIENCE)
     assert pod.leads()
     assert not pod.task.done()
 
@@ -112,7 +112,7 @@ async def outlasts_patience(pod: Pod) -> None:
 async def asks_for_jobs_in_vain(server: FakeApiServer) -> None:
     """Wait until the controllers have requested Jobs three more times."""
     before = len(server.requests)
-    await until(lambda: sum("/jobs" in request.path for request in server.requests[before:]) >= 3)
+    await wait_until(lambda: sum("/jobs" in request.path for request in server.requests[before:]) >= 3)
 
 
 def hide(server: FakeApiServer, resource: Resource, watches: Collection[Watch]) -> None:
@@ -127,7 +127,7 @@ async def test_whoever_sees_nothing_any_more_gives_the_lease_up_and_asks_for_it_
     server: FakeApiServer,
 ) -> None:
     blind = Pod(server, "a")
-    await until(blind.leads)
+    await wait_until(blind.leads)
     hide(server, JOBS, server.watches)
     server.add(JOBS, gang("one").raw())
     with pytest.raises(ExceptionGroup) as caught:
@@ -138,7 +138,7 @@ async def test_whoever_sees_nothing_any_more_gives_the_lease_up_and_asks_for_it_
     await asks_for_jobs_in_vain(server)
     assert lease_holder(server) == ""
     server.recover()
-    await until(lambda: server.list_objects(GROUPS))
+    await wait_until(lambda: server.list_objects(GROUPS))
     assert restarted.leads()
     await restarted.end()
     await blind.end()
@@ -146,13 +146,13 @@ async def test_whoever_sees_nothing_any_more_gives_the_lease_up_and_asks_for_it_
 
 async def test_a_standby_that_still_sees_takes_over_from_one_that_does_not(server: FakeApiServer) -> None:
     blind = Pod(server, "a")
-    await until(blind.leads)
+    await wait_until(blind.leads)
     its_watches = set(server.watches)
     standby = Pod(server, "b")
-    await until(standby.controller.feed.synced.is_set)
+    await wait_until(standby.controller.feed.synced.is_set)
     hide(server, JOBS, its_watches)
     server.add(JOBS, gang("one").raw())
-    await until(lambda: server.list_objects(GROUPS))
+    await wait_until(lambda: server.list_objects(GROUPS))
     assert standby.leads()
     assert blind.task.done()
     await standby.end()
@@ -163,7 +163,7 @@ async def test_what_need_not_be_there_may_be_hidden(server: FakeApiServer) -> No
     job_sets = owners("JobSet")
     server.served.add(job_sets)
     pod = Pod(server, "a")
-    await until(pod.leads)
+    await wait_until(pod.leads)
     hide(server, job_sets, server.watches)
     await outlasts_patience(pod)
     await pod.end()
@@ -174,22 +174,22 @@ async def test_without_the_api_of_gangs_whoever_tells_jobs_so_keeps_the_lease(
     server: FakeApiServer, gone: Resource
 ) -> None:
     pod = Pod(server, "a")
-    await until(pod.leads)
+    await wait_until(pod.leads)
     server.served.discard(gone)
     server.end_watches(gone)
-    await until(lambda: pod.controller.store.obstacles.native)
+    await wait_until(lambda: pod.controller.store.obstacles.native)
     server.add(JOBS, gang("one").raw())
-    await until(lambda: not pod.controller.queue.idle)
+    await wait_until(lambda: not pod.controller.queue.idle)
     await outlasts_patience(pod)
     await pod.end()
 
 
 async def test_whoever_is_refused_keeps_the_lease(server: FakeApiServer) -> None:
     pod = Pod(server, "a")
-    await until(pod.leads)
+    await wait_until(pod.leads)
     server.reject(CREATES_GROUP, FOR_EVER, status=500)
     server.add(JOBS, gang("one").raw())
-    await until(lambda: server.list_requests(CREATES_GROUP))
+    await wait_until(lambda: server.list_requests(CREATES_GROUP))
     await outlasts_patience(pod)
     await pod.end()
 
@@ -204,15 +204,15 @@ async def test_each_write_that_is_answered_counts_not_only_the_end_of_a_look(
 
     monkeypatch.setattr(Idleness, "record_progress", note)
     pod = Pod(server, "a")
-    await until(pod.leads)
-    await until(lambda: seen)
+    await wait_until(pod.leads)
+    await wait_until(lambda: seen)
     before = len(seen)
     group = server.hold(CREATES_GROUP)
     server.add(JOBS, gang("one").raw())
     await group.reached.wait()
     assert len(seen) == before + 1
     group.open()
-    await until(lambda: server.list_objects(GROUPS) and len(seen) > before + 2)
+    await wait_until(lambda: server.list_objects(GROUPS) and len(seen) > before + 2)
     await pod.end()
 
 
@@ -220,16 +220,16 @@ async def test_whoever_does_not_get_on_gives_the_lease_up_and_the_next_one_does_
     server: FakeApiServer,
 ) -> None:
     stuck = Pod(server, "a")
-    await until(stuck.leads)
+    await wait_until(stuck.leads)
     standby = Pod(server, "b")
-    await until(standby.controller.feed.synced.is_set)
+    await wait_until(standby.controller.feed.synced.is_set)
     never_answered = server.hold(CREATES_WORKLOAD)
     server.add(JOBS, gang("one").raw())
     with pytest.raises(ExceptionGroup) as caught:
         await stuck.end_by_itself()
     assert caught.group_contains(IdleError, match="nothing was finished")
     never_answered.open()
-    await until(lambda: server.list_objects(GROUPS))
+    await wait_until(lambda: server.list_objects(GROUPS))
     assert standby.leads()
     await standby.end()
     await stuck.end()
@@ -250,17 +250,17 @@ def count_looks(monkeypatch: pytest.MonkeyPatch) -> list[Idleness]:
 
 async def test_the_time_as_a_standby_does_not_count(server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Pod(server, "a")
-    await until(first.leads)
+    await wait_until(first.leads)
     standby = Pod(server, "b")
     await outlasts_patience(first)
     slow = server.hold(CREATES_WORKLOAD)
     server.add(JOBS, gang("one").raw())
-    await until(lambda: server.list_requests(CREATES_WORKLOAD) and len(standby.controller.queue) > 0)
+    await wait_until(lambda: server.list_requests(CREATES_WORKLOAD) and len(standby.controller.queue) > 0)
     await first.end()
-    await until(lambda: len(server.list_requests(CREATES_WORKLOAD)) == 2)
+    await wait_until(lambda: len(server.list_requests(CREATES_WORKLOAD)) == 2)
     looks = count_looks(monkeypatch)
-    await until(lambda: len(looks) > 1)
+    await wait_until(lambda: len(looks) > 1)
     slow.open()
-    await until(lambda: server.list_objects(GROUPS))
+    await wait_until(lambda: server.list_objects(GROUPS))
     assert standby.leads()
     await standby.end()

@@ -12,7 +12,16 @@ from serried.api.topology import LabelCount, LevelTable, Pool, write_table
 from serried.kube.wire import JOBS, JSON, PODS, TOPOLOGY_LEVELS
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import JobBuilder
-from tests.support.controller_harness import GROUPS, WORKLOADS, controller_on, events, gang, job_pod, settle, until
+from tests.support.controller_harness import (
+    GROUPS,
+    WORKLOADS,
+    controller_on,
+    events,
+    gang,
+    job_pod,
+    wait_until,
+    wait_until_idle,
+)
 
 RACK, BLOCK, CLIQUE = "example.com/rack", "example.com/block", "nvidia.com/gpu.clique"
 GPU = "nvidia.com/gpu"
@@ -48,7 +57,7 @@ def with_gpus(builder: JobBuilder) -> JobBuilder:
 
 async def made_of(server: FakeApiServer) -> tuple[Any, Any]:
     """The constraints of the one template, and the annotations of the one PodGroup."""
-    await until(lambda: server.list_objects(GROUPS))
+    await wait_until(lambda: server.list_objects(GROUPS))
     ((workload,), (group,)) = server.list_objects(WORKLOADS), server.list_objects(GROUPS)
     constraints = workload["spec"]["podGroupTemplates"][0].get("schedulingConstraints")
     return constraints, group["metadata"]["annotations"]
@@ -84,7 +93,7 @@ async def test_nothing_is_made_until_a_label_stands_for_the_level(server: FakeAp
         server.add(TOPOLOGY_LEVELS, there)
     server.add(JOBS, naming("rack").raw())
     async with controller_on(server) as controller:
-        await settle(controller, server)
+        await wait_until_idle(controller, server)
         assert server.list_objects(WORKLOADS) == []
         if there is None:
             server.add(TOPOLOGY_LEVELS, table(rack=RACK))
@@ -100,7 +109,7 @@ async def test_a_preferred_level_without_a_label_is_left_out_and_the_job_is_told
     async with controller_on(server):
         _, annotations = await made_of(server)
         assert PREFERRED_TOPOLOGY not in annotations
-        await until(lambda: events(server, "LevelLeftOut"))
+        await wait_until(lambda: events(server, "LevelLeftOut"))
     (event,) = events(server, "LevelLeftOut")
     assert event["message"].startswith("No node label stands for level nvlink, spine, which Job train prefers")
     assert event["type"] == "Normal"
@@ -109,7 +118,7 @@ async def test_a_preferred_level_without_a_label_is_left_out_and_the_job_is_told
 async def test_without_a_table_a_preferred_level_is_waited_for(server: FakeApiServer) -> None:
     server.add(JOBS, gang().annotation(PREFERRED_TOPOLOGY, "spine,rack=30s").raw())
     async with controller_on(server) as controller:
-        await settle(controller, server)
+        await wait_until_idle(controller, server)
         assert server.list_objects(WORKLOADS) == []
         assert events(server, "LevelLeftOut") == []
         server.add(TOPOLOGY_LEVELS, table(rack=RACK))
@@ -120,7 +129,7 @@ async def test_without_a_table_a_preferred_level_is_waited_for(server: FakeApiSe
 async def touch(server: FakeApiServer, controller: Controller) -> None:
     """Something of the Job changes that asks for a look."""
     server.patch(JOBS, "default", "train", {"metadata": {"labels": {"touched": "yes"}}})
-    await settle(controller, server)
+    await wait_until_idle(controller, server)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +147,7 @@ async def test_without_the_table_what_is_made_stays_and_nobody_is_blamed(
     async with controller_on(server) as controller:
         before = await made_of(server)
         server.remove(TOPOLOGY_LEVELS, "", "default")
-        await until(lambda: controller.store.levels.published is None)
+        await wait_until(lambda: controller.store.levels.published is None)
         await touch(server, controller)
         assert await made_of(server) == before
         assert events(server, "GangChangeIgnored") == []
@@ -164,10 +173,10 @@ async def test_a_pod_group_whose_template_has_a_label_is_made_without_a_table(se
     async with controller_on(server) as controller:
         await made_of(server)
         server.remove(TOPOLOGY_LEVELS, "", "default")
-        await until(lambda: controller.store.levels.published is None)
+        await wait_until(lambda: controller.store.levels.published is None)
         (group,), before = server.list_objects(GROUPS), uids(server)
         server.remove(GROUPS, "default", group["metadata"]["name"])
-        await until(lambda: len(uids(server)) == len(before) and uids(server) != before)
+        await wait_until(lambda: len(uids(server)) == len(before) and uids(server) != before)
         _, annotations = await made_of(server)
     assert annotations[REQUIRED_TOPOLOGY] == RACK
 
@@ -175,10 +184,10 @@ async def test_a_pod_group_whose_template_has_a_label_is_made_without_a_table(se
 async def test_a_job_that_is_gone_waits_for_nothing(server: FakeApiServer) -> None:
     server.add(JOBS, naming("rack").raw())
     async with controller_on(server) as controller:
-        await settle(controller, server)
+        await wait_until_idle(controller, server)
         server.remove(JOBS, "default", "train")
-        await until(lambda: not controller.store.jobs)
-        await settle(controller, server)
+        await wait_until(lambda: not controller.store.jobs)
+        await wait_until_idle(controller, server)
         assert controller.loop.reconciler.pop_unresolved() == set()
 
 
@@ -212,7 +221,7 @@ async def test_a_level_that_a_job_names_when_it_runs_comes_too_late(server: Fake
         before = await made_of(server)
         server.add(PODS, job_pod("train").on("n1").raw())
         server.patch(JOBS, "default", "train", {"metadata": {"annotations": {REQUIRED_TOPOLOGY: "spine"}}})
-        await until(lambda: events(server, "GangChangeIgnored"))
+        await wait_until(lambda: events(server, "GangChangeIgnored"))
         assert await made_of(server) == before
 
 
@@ -223,6 +232,6 @@ async def test_a_suspended_job_gets_a_new_label_as_soon_as_there_is_one(server: 
         await made_of(server)
         server.patch(TOPOLOGY_LEVELS, "", "default", {"status": said(rack="example.com/other")})
         other = {"topology": [{"key": "example.com/other"}]}
-        await until(
+        await wait_until(
             lambda: [each["spec"].get("schedulingConstraints") for each in server.list_objects(GROUPS)] == [other]
         )

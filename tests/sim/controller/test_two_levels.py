@@ -16,8 +16,8 @@ from tests.support.controller_harness import (
     gang,
     job_pod,
     names,
-    settle,
-    until,
+    wait_until,
+    wait_until_idle,
 )
 
 NATIVE_GROUPS = pod_groups(NATIVE.group, NATIVE.version)
@@ -40,7 +40,7 @@ async def begin_at_fallback(server: FakeApiServer) -> None:
     """Job train has its objects at the fallback level, and runs."""
     async with controller_on(server):
         server.add(JOBS, gang().raw())
-        await until(lambda: server.list_objects(GROUPS))
+        await wait_until(lambda: server.list_objects(GROUPS))
     for index in range(3):
         server.add(PODS, running(index, RUNS_AT_FALLBACK).raw())
 
@@ -48,9 +48,9 @@ async def begin_at_fallback(server: FakeApiServer) -> None:
 async def test_a_gang_of_the_fallback_keeps_its_objects_at_the_native_level(server: FakeApiServer) -> None:
     await begin_at_fallback(server)
     async with controller_on(server, level=NATIVE) as controller:
-        await settle(controller, server)
+        await wait_until_idle(controller, server)
         server.remove(PODS, "default", "train-0")
-        await settle(controller, server)
+        await wait_until_idle(controller, server)
     assert server.list_objects(NATIVE_WORKLOADS) == []
     assert (len(server.list_objects(WORKLOADS)), len(server.list_objects(GROUPS))) == (1, 1)
 
@@ -59,8 +59,10 @@ async def test_its_quorum_follows_the_job_where_its_objects_are(server: FakeApiS
     await begin_at_fallback(server)
     async with controller_on(server, level=NATIVE):
         server.patch(JOBS, "default", "train", {"spec": {"parallelism": 2, "completions": 2}})
-        await until(lambda: server.list_objects(GROUPS)[0]["spec"]["schedulingPolicy"] == {"gang": {"minCount": 2}})
-        await until(
+        await wait_until(
+            lambda: server.list_objects(GROUPS)[0]["spec"]["schedulingPolicy"] == {"gang": {"minCount": 2}}
+        )
+        await wait_until(
             lambda: (
                 server.list_objects(WORKLOADS)[0]["spec"]["podGroupTemplates"][0]["schedulingPolicy"]["gang"]
                 == {"minCount": 2}
@@ -72,8 +74,8 @@ async def test_its_lost_pod_group_comes_again_where_its_workload_is(server: Fake
     await begin_at_fallback(server)
     server.remove(GROUPS, "default", names(server.list_objects(GROUPS))[0])
     async with controller_on(server, level=NATIVE):
-        await until(lambda: server.list_objects(GROUPS))
-        await until(lambda: server.list_objects(GROUPS)[0]["spec"].get("priority") == 0)
+        await wait_until(lambda: server.list_objects(GROUPS))
+        await wait_until(lambda: server.list_objects(GROUPS)[0]["spec"].get("priority") == 0)
     assert server.list_objects(NATIVE_GROUPS) == []
 
 
@@ -81,7 +83,7 @@ async def test_a_job_that_starts_after_the_change_gets_its_objects_at_the_level_
     await begin_at_fallback(server)
     async with controller_on(server, level=NATIVE):
         server.add(JOBS, gang("later").raw())
-        await until(lambda: server.list_objects(NATIVE_GROUPS))
+        await wait_until(lambda: server.list_objects(NATIVE_GROUPS))
     assert all("later" in name for name in names(server.list_objects(NATIVE_GROUPS)))
     assert len(server.list_objects(GROUPS)) == 1
 
@@ -91,7 +93,7 @@ async def test_a_gang_whose_objects_cannot_be_read_any_more_gets_new_ones(server
     for index in range(2):
         server.add(PODS, running(index, RUNS_AT_NATIVE).raw())
     async with controller_on(server, level=FALLBACK):
-        await until(lambda: server.list_objects(GROUPS))
+        await wait_until(lambda: server.list_objects(GROUPS))
     assert server.list_objects(GROUPS)[0]["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
 
 
@@ -100,7 +102,7 @@ async def test_so_does_one_of_an_older_minor(server: FakeApiServer) -> None:
     server.add(JOBS, gang().raw())
     server.add(PODS, running(0, f"{older.api_version} train-6f8647cfc5").raw())
     async with controller_on(server, level=NATIVE):
-        await until(lambda: server.list_objects(NATIVE_GROUPS))
+        await wait_until(lambda: server.list_objects(NATIVE_GROUPS))
 
 
 async def test_a_job_that_runs_pod_by_pod_gets_none(server: FakeApiServer) -> None:
@@ -108,7 +110,7 @@ async def test_a_job_that_runs_pod_by_pod_gets_none(server: FakeApiServer) -> No
     server.add(PODS, running(0, RUNS_AT_NATIVE).raw())
     server.add(PODS, job_pod("train", 1).on("n1").raw())
     async with controller_on(server, level=FALLBACK) as controller:
-        await settle(controller, server)
+        await wait_until_idle(controller, server)
     assert server.list_requests(CREATES_WORKLOAD) == []
 
 
@@ -117,6 +119,6 @@ async def test_nor_does_one_whose_objects_were_deleted_where_they_can_be_read(se
     server.add(PODS, running(0, RUNS_AT_FALLBACK).raw())
     for level in (FALLBACK, NATIVE):
         async with controller_on(server, level=level) as controller:
-            await settle(controller, server)
+            await wait_until_idle(controller, server)
     assert server.list_requests(CREATES_WORKLOAD) + server.list_requests(CREATES_GROUP) == []
     assert [event for event in server.list_objects(EVENTS) if event["type"] == "Warning"] == []

@@ -17,8 +17,8 @@ from tests.support.controller_harness import (
     controller_on,
     events,
     gang,
-    settle,
-    until,
+    wait_until,
+    wait_until_idle,
 )
 
 
@@ -38,9 +38,9 @@ async def test_its_jobs_are_left_to_it_once_it_was_seen_and_that_is_told(server:
     make_as_upstream(server, gang("first"))
     server.add(JOBS, gang("first").raw())
     async with controller_on(server) as controller:
-        await until(lambda: events(server, "NoGang"))
+        await wait_until(lambda: events(server, "NoGang"))
         server.add(JOBS, gang("second").raw())
-        await settle(controller, server)
+        await wait_until_idle(controller, server)
         (event,) = events(server, "NoGang")
         assert "made Workload first-" in event["message"]
         assert "spec.scheduling.schedulingPolicy.gang" in event["message"]
@@ -60,9 +60,9 @@ async def test_the_jobs_that_it_does_not_look_after_are_ours(server: FakeApiServ
     make_as_upstream(server, gang("first"))
     server.add(JOBS, gang("first").raw())
     async with controller_on(server):
-        await until(lambda: events(server, "NoGang"))
+        await wait_until(lambda: events(server, "NoGang"))
         server.add(JOBS, builder.raw())
-        await until(lambda: server.list_objects(GROUPS))
+        await wait_until(lambda: server.list_objects(GROUPS))
 
 
 async def test_a_job_for_which_it_makes_nothing_is_ours_after_a_while(
@@ -72,6 +72,6 @@ async def test_a_job_for_which_it_makes_nothing_is_ours_after_a_while(
     make_as_upstream(server, gang("first"))
     server.add(JOBS, gang("first").raw())
     async with controller_on(server):
-        await until(lambda: events(server, "NoGang"))
+        await wait_until(lambda: events(server, "NoGang"))
         server.add(JOBS, gang("second").raw())
-        await until(lambda: len(server.list_objects(WORKLOADS)) == 2)
+        await wait_until(lambda: len(server.list_objects(WORKLOADS)) == 2)

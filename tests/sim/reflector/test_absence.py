@@ -11,7 +11,7 @@ from serried.kube.retry import Backoff
 from serried.kube.wire import PODS, RESERVATIONS
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import Fault, calls
-from tests.support.reflector_harness import AT_THE_SECOND, counting_after, following, pod, until_true
+from tests.support.reflector_harness import AT_THE_SECOND, counting_after, following, pod, wait_until
 
 EVER = 1_000_000
 
@@ -33,13 +33,13 @@ def answer_404(server: FakeApiServer, times: int = 1) -> Fault:
 
 async def test_one_404_of_a_served_kind_ends_nothing(either: FakeApiServer) -> None:
     async with following(either, RESERVATIONS, AT_THE_SECOND) as scene:
-        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        await scene.sink.await_state(lambda: scene.sink.count(Listed) == 1)
         await asyncio.wait_for(either.await_watch(RESERVATIONS), 10)
         lists = scene.lists
         answer_404(either)
         either.end_watches()
         either.add(RESERVATIONS, pod("c"))
-        await scene.sink.knows("a", "b", "c")
+        await scene.sink.await_objects("a", "b", "c")
         assert scene.metrics.causes == ["ended", "missing"]
         assert (scene.sink.count(Deleted), scene.sink.count(Unserved)) == (0, 0)
         assert scene.reflector.listed.is_set()
@@ -49,11 +49,11 @@ async def test_one_404_of_a_served_kind_ends_nothing(either: FakeApiServer) -> N
 async def test_404s_with_another_answer_between_them_do_not_add_up(server: FakeApiServer) -> None:
     async with following(server, RESERVATIONS, AT_THE_SECOND) as scene:
         for number in range(3):
-            await until_true(lambda: bool(server.watches))
+            await wait_until(lambda: bool(server.watches))
             answer_404(server)
             server.end_watches()
             server.add(RESERVATIONS, pod(f"c{number}"))
-            await scene.sink.until(lambda number=number: f"c{number}" in scene.sink.state)  # type: ignore[misc]
+            await scene.sink.await_state(lambda number=number: f"c{number}" in scene.sink.state)  # type: ignore[misc]
         assert scene.metrics.causes.count("missing") == 3
         assert scene.sink.count(Unserved) == 0
 
@@ -62,47 +62,47 @@ async def test_a_connection_that_is_lost_between_two_404s_says_that_they_are_not
     server: FakeApiServer,
 ) -> None:
     async with following(server, RESERVATIONS, AT_THE_SECOND) as scene:
-        await until_true(lambda: bool(server.watches))
+        await wait_until(lambda: bool(server.watches))
         for _ in range(3):
             answer_404(server)
             server.disconnect(calls("GET"), times=2)  # aiohttp itself tries once more
         server.end_watches()
         server.add(RESERVATIONS, pod("c"))
-        await scene.sink.knows("a", "b", "c")
+        await scene.sink.await_objects("a", "b", "c")
         assert scene.sink.count(Unserved) == 0
         assert scene.metrics.causes.count("lost") == 3
 
 
 async def test_many_404s_in_a_moment_do_not_count(server: FakeApiServer) -> None:
     async with following(server, RESERVATIONS, counting_after(3600.0)) as scene:
-        await until_true(lambda: bool(server.watches))
+        await wait_until(lambda: bool(server.watches))
         order = answer_404(server, times=20)
         server.end_watches()
         server.add(RESERVATIONS, pod("c"))
-        await scene.sink.knows("a", "b", "c")
+        await scene.sink.await_objects("a", "b", "c")
         assert (order.left, scene.sink.count(Unserved), scene.sink.count(Deleted)) == (0, 0, 0)
 
 
 async def test_404s_that_last_end_the_kind(either: FakeApiServer) -> None:
     async with following(either, RESERVATIONS, counting_after(0.05)) as scene:
-        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        await scene.sink.await_state(lambda: scene.sink.count(Listed) == 1)
         await asyncio.wait_for(either.await_watch(RESERVATIONS), 10)
         either.served.discard(RESERVATIONS)
         either.end_watches()
-        await scene.sink.until(lambda: scene.sink.count(Unserved) == 1)
-        await scene.sink.knows()
+        await scene.sink.await_state(lambda: scene.sink.count(Unserved) == 1)
+        await scene.sink.await_objects()
         assert set(scene.metrics.causes) == {"ended", "missing", "unserved"}
         assert not scene.reflector.listed.is_set()
 
 
 async def test_in_the_core_group_no_404_ever_counts(either: FakeApiServer) -> None:
     async with following(either, PODS, AT_ONCE) as scene:
-        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        await scene.sink.await_state(lambda: scene.sink.count(Listed) == 1)
         await asyncio.wait_for(either.await_watch(PODS), 10)
         order = answer_404(either, times=20)
         either.end_watches()
         either.add(PODS, pod("c"))
-        await scene.sink.knows("a", "b", "c")
+        await scene.sink.await_objects("a", "b", "c")
         assert (order.left, scene.sink.count(Unserved), scene.sink.count(Deleted)) == (0, 0, 0)
 
 
@@ -118,34 +118,34 @@ async def test_in_the_core_group_no_404_ever_counts(either: FakeApiServer) -> No
 )
 async def test_a_404_that_is_no_api_servers_never_counts(either: FakeApiServer, page: str) -> None:
     async with following(either, RESERVATIONS, AT_ONCE) as scene:
-        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        await scene.sink.await_state(lambda: scene.sink.count(Listed) == 1)
         await asyncio.wait_for(either.await_watch(RESERVATIONS), 10)
         order = either.intercept(calls("GET"), times=12, status=404, page=page)
         either.end_watches()
         either.add(RESERVATIONS, pod("c"))
-        await scene.sink.knows("a", "b", "c")
+        await scene.sink.await_objects("a", "b", "c")
         assert (order.left, scene.sink.count(Unserved), scene.sink.count(Deleted)) == (0, 0, 0)
         assert "refused" in scene.metrics.causes
 
 
 async def test_the_text_of_an_api_server_for_a_path_without_handlers_counts(server: FakeApiServer) -> None:
     async with following(server, RESERVATIONS, AT_THE_SECOND) as scene:
-        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        await scene.sink.await_state(lambda: scene.sink.count(Listed) == 1)
         server.intercept(calls("GET"), times=EVER, status=404, page="404 page not found\n")
         server.end_watches()
-        await scene.sink.until(lambda: scene.sink.count(Unserved) == 1)
+        await scene.sink.await_state(lambda: scene.sink.count(Unserved) == 1)
 
 
 async def test_before_the_first_list_the_first_404_may_count(server: FakeApiServer) -> None:
     absent = replace(counting_after(3600.0), absent_after=0.0)
     answer_404(server)
     async with following(server, RESERVATIONS, absent) as scene:
-        await scene.sink.until(lambda: scene.sink.count(Unserved) == 1)
-        await scene.sink.knows("a", "b")
+        await scene.sink.await_state(lambda: scene.sink.count(Unserved) == 1)
+        await scene.sink.await_objects("a", "b")
         order = answer_404(server, times=5)
         server.end_watches()
         server.add(RESERVATIONS, pod("c"))
-        await scene.sink.knows("a", "b", "c")
+        await scene.sink.await_objects("a", "b", "c")
         assert (order.left, scene.sink.count(Unserved)) == (0, 1)
 
 
@@ -160,7 +160,7 @@ async def test_a_kind_that_is_back_is_asked_for_again_soon_if_its_first_watches_
     server.reject(calls("GET"), times=20, status=status, reason=reason)
     server.reject(calls("GET"), times=2, status=429, message="storage is (re)initializing")
     async with following(server, RESERVATIONS, replace(AT_ONCE, backoff=Backoff(0.001, cap=30.0))) as scene:
-        await scene.sink.knows("a", "b")
+        await scene.sink.await_objects("a", "b")
         assert scene.sink.count(told) > 0
         assert scene.metrics.causes[-2:] == ["refused", "refused"]
     longest = [call.args[1] for call in uniform.mock_calls]
@@ -176,7 +176,7 @@ async def test_it_is_asked_for_as_soon_if_it_was_away_for_too_short_a_time_to_co
     server.reject(calls("GET"), times=2, status=429, message="storage is (re)initializing")
     timing = replace(counting_after(3600.0), backoff=Backoff(0.001, cap=30.0))
     async with following(server, RESERVATIONS, timing) as scene:
-        await scene.sink.knows("a", "b")
+        await scene.sink.await_objects("a", "b")
         assert scene.sink.count(Unserved) == 0
     longest = [call.args[1] for call in uniform.mock_calls]
     assert max(longest) <= 1.0

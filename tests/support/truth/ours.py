@@ -42,9 +42,9 @@ from serried.plan.preemption import plan_victims
 from serried.plan.request import Plan, PlanRequest
 from serried.plan.tree import plan_group
 from serried.rules.all import RULES
-from tests.support.builders import usable
+from tests.support.builders import require_valid
 from tests.support.preemption import HIGH
-from tests.support.rules import settle
+from tests.support.rules import run_deferred_work
 from tests.support.truth.rules import Cluster, Raw
 
 _STORAGE: dict[str, tuple[type, Callable[[object], Any]]] = {
@@ -63,7 +63,7 @@ _DEVICES: dict[str, tuple[type, Callable[[object], Any]]] = {
 }
 
 
-class Ours:
+class SerriedPlanner:
     """A Store filled with a cluster, and the planner's answers for additional pods."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -76,9 +76,9 @@ class Ours:
             for kind, _ in kinds.values() if found else ():
                 self.store.note_state(kind, KindState.KNOWN)
             for each in found:
-                self.store.put_object(usable(kinds[each["kind"]][1](each)))
+                self.store.put_object(require_valid(kinds[each["kind"]][1](each)))
         for node in cluster.nodes:
-            self.store.put_node(usable(decode_node(node)))
+            self.store.put_node(require_valid(decode_node(node)))
         for index, pod in enumerate(cluster.pods):
             self.store.put_pod(read_pod(pod, f"bound-{index}"))
 
@@ -135,12 +135,12 @@ class Ours:
             snapshot = self.store.snapshots.take(HIGH, waiting)
             return plan_victims(snapshot, self._ask(waiting, need, topology_key), HIGH, units, Allowances())
 
-    def bring(self, members: Sequence[Raw]) -> None:
+    def add_members(self, members: Sequence[Raw]) -> None:
         """Add the members to the Store as pending pods. Each member's UID is its number."""
         for index, member in enumerate(members):
             found = read_pod(member, str(index))
             self.store.put_pod(replace(found, group=GroupKey(found.namespace, "g")))
-        settle(self.store)
+        run_deferred_work(self.store)
 
     def ask(self, count: int, need: int, topology_key: str | None) -> PlanRequest:
         """Return the request for the first ``count`` members that `bring` added, as they are in the Store now."""
@@ -149,7 +149,7 @@ class Ours:
     @contextmanager
     def _waiting(self, members: Sequence[Raw]) -> Iterator[list[Pod]]:
         """Add the members as pending pods while the body runs; yield them."""
-        self.bring(members)
+        self.add_members(members)
         try:
             yield [self.store.pods[str(index)] for index in range(len(members))]
         finally:
@@ -165,4 +165,4 @@ class Ours:
 
 def read_pod(pod: Raw, uid: str) -> Pod:
     """Decode a pod with this UID, as the feed does."""
-    return usable(decode_pod({**pod, "metadata": {**pod["metadata"], "uid": uid}}))
+    return require_valid(decode_pod({**pod, "metadata": {**pod["metadata"], "uid": uid}}))

@@ -8,7 +8,7 @@ from typing import Any
 
 from serried.api.cel import Broken, Unsupported, compile_selector
 from serried.api.device import Device, decode_resource_slice
-from tests.support.builders import usable
+from tests.support.builders import require_valid
 
 DRIVER = "gpu.example.com"
 
@@ -151,10 +151,10 @@ SELECTORS: list[tuple[str, str]] = [
 def decode(raw: dict[str, Any], driver: str = DRIVER) -> Device:
     """A device of a slice."""
     spec = {"driver": driver, "pool": {"name": "p"}, "devices": [raw]}
-    return usable(decode_resource_slice({"metadata": {"name": "s"}, "spec": spec})).devices[0]
+    return require_valid(decode_resource_slice({"metadata": {"name": "s"}, "spec": spec})).devices[0]
 
 
-def say(expression: str, device: Device, driver: str = DRIVER) -> str:
+def evaluate(expression: str, device: Device, driver: str = DRIVER) -> str:
     """Return the result of a selector for a device, in the words of SELECTORS."""
     try:
         selector = compile_selector(expression)

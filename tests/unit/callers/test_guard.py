@@ -12,8 +12,8 @@ from fastapi import FastAPI, Request
 from serried.kube.errors import Forbidden, Unavailable
 from serried.kube.wire import Failure
 from serried.ops.access import Guard, Reviews, TokenDemand, names_address, read_seconds
+from tests.support.access_reviews import FakeReviews
 from tests.support.clock import Clock
-from tests.support.court import Court
 
 KEPT = 30.0
 AWAY = ("10.0.0.9", 40000)
@@ -26,10 +26,10 @@ class House:
     """A guard before three pages, and the API server that it asks."""
 
     def __init__(self, demand: TokenDemand = TokenDemand.REMOTE) -> None:
-        self.court = Court()
+        self.fake_reviews = FakeReviews()
         self.clock = Clock()
-        self.court.users[TOKEN] = READER
-        self.court.grants |= {
+        self.fake_reviews.users[TOKEN] = READER
+        self.fake_reviews.grants |= {
             (READER, "get", "/metrics"),
             (READER, "get", "/debug/queue"),
             (READER, "get", "/debug/stream"),
@@ -42,7 +42,7 @@ class House:
         app.get("/slow")(self._wait)
         self.patience = asyncio.Event()
         """Set for slow pages to be answered."""
-        reviews = Reviews(self.court.client(), KEPT, self.clock, self.clock.rest)
+        reviews = Reviews(self.fake_reviews.client(), KEPT, self.clock, self.clock.sleep)
         self.guard = Guard(app, demand, reviews)
 
     async def _answer(self) -> str:
@@ -91,7 +91,7 @@ class TestWhoComesFromElsewhere:
     @pytest.mark.parametrize("path", ["/livez", "/readyz"])
     async def test_probes_need_no_token(self, house: House, path: str) -> None:
         assert (await house.ask(path, "", scheme="http")).status_code == 200
-        assert house.court.asked == []
+        assert house.fake_reviews.asked == []
 
     @pytest.mark.parametrize("path", ["/metrics", "/debug/queue", "/debug/nothing", "/nothing", "//livez", "/livez/"])
     async def test_without_a_token_is_told_how_to_come(self, house: House, path: str) -> None:
@@ -111,7 +111,7 @@ class TestWhoComesFromElsewhere:
 
     async def test_the_method_is_what_may_be_done(self, house: House) -> None:
         assert (await house.ask(method="POST")).status_code == 403
-        house.court.grants.add((READER, "post", "/debug/queue"))
+        house.fake_reviews.grants.add((READER, "post", "/debug/queue"))
         house.clock.advance(KEPT)
         assert (await house.ask(method="POST")).status_code == 200
 
@@ -121,21 +121,21 @@ class TestWhoComesFromElsewhere:
     @pytest.mark.parametrize("shown", ["Basic dXNlcjpwYXNz", "Bearer", "Bearer ", TOKEN])
     async def test_other_credentials_are_none(self, house: House, shown: str) -> None:
         assert (await house.ask(token="", headers={"Authorization": shown})).status_code == 401
-        assert house.court.asked == []
+        assert house.fake_reviews.asked == []
 
     async def test_plain_http_is_refused_before_a_token_is_looked_at(self, house: House) -> None:
         answer = await house.ask(scheme="http")
         assert (answer.status_code, "https" in answer.text) == (400, True)
-        assert house.court.asked == []
+        assert house.fake_reviews.asked == []
 
     @pytest.mark.parametrize(("path", "token"), [("/debug/" + "x" * 2000, TOKEN), ("/debug/queue", "x" * 20_000)])
     async def test_what_is_too_long_is_not_asked_about(self, house: House, path: str, token: str) -> None:
         assert (await house.ask(path, token)).status_code in {401, 414}
-        assert house.court.asked == []
+        assert house.fake_reviews.asked == []
 
     async def test_who_they_are_is_told_to_the_api_server_in_full(self, house: House) -> None:
         await house.ask()
-        assert house.court.specs[1] == {
+        assert house.fake_reviews.specs[1] == {
             "user": READER,
             "uid": "1",
             "groups": ["team"],
@@ -217,33 +217,33 @@ class TestWhatStrangersHaveForNothing:
         begun = house.clock()
         statuses = {(await house.ask(token=f"invented-{number}")).status_code for number in range(200)}
         statuses |= {(await house.ask(f"/debug/{number}")).status_code for number in range(100)}
-        assert (statuses, len(house.court.asked)) == ({401, 403}, 302)
+        assert (statuses, len(house.fake_reviews.asked)) == ({401, 403}, 302)
         assert house.clock() - begun == pytest.approx((302 - 200) / 50)
 
     async def test_while_they_are_reviewed_who_is_known_does_not_wait(self, house: House) -> None:
         await house.ask()
-        house.court.open.clear()
+        house.fake_reviews.open.clear()
         crowd = [asyncio.create_task(house.ask(token=f"invented-{number}")) for number in range(100)]
-        await until(lambda: len(house.court.asked) == 3)
+        await until(lambda: len(house.fake_reviews.asked) == 3)
         assert (await house.ask()).status_code == 200
         assert (await house.ask("/livez", "", scheme="http")).status_code == 200
-        house.court.open.set()
+        house.fake_reviews.open.set()
         assert {(await ask).status_code for ask in crowd} == {401}
 
     async def test_who_hangs_up_keeps_nobody_from_being_reviewed(self, house: House) -> None:
-        house.court.open.clear()
+        house.fake_reviews.open.clear()
         gone = asyncio.create_task(house.ask())
-        await until(lambda: len(house.court.asked) == 1)
+        await until(lambda: len(house.fake_reviews.asked) == 1)
         again = asyncio.create_task(house.ask())
         gone.cancel()
-        house.court.open.set()
+        house.fake_reviews.open.set()
         assert (await again).status_code == 200
 
     async def test_they_take_no_place_of_a_reader(self, house: House) -> None:
-        house.court.open.clear()
+        house.fake_reviews.open.clear()
         crowd = [asyncio.create_task(house.ask(token=f"invented-{number}")) for number in range(100)]
         assert (await house.ask(token="", peer=HERE)).status_code == 200
-        house.court.open.set()
+        house.fake_reviews.open.set()
         await asyncio.gather(*crowd)
 
     async def test_who_comes_when_many_are_answered_is_told_to_come_back(self, house: House) -> None:
@@ -266,14 +266,14 @@ class TestWhatIsKept:
     async def test_the_api_server_is_asked_once_for_as_long_as_its_word_counts(self, house: House) -> None:
         for _ in range(3):
             assert (await house.ask()).status_code == 200
-        assert house.court.asked == ["TokenReview", "SubjectAccessReview"]
+        assert house.fake_reviews.asked == ["TokenReview", "SubjectAccessReview"]
         house.clock.advance(KEPT)
         await house.ask()
-        assert house.court.asked == ["TokenReview", "SubjectAccessReview"] * 2
+        assert house.fake_reviews.asked == ["TokenReview", "SubjectAccessReview"] * 2
 
     async def test_a_token_that_is_taken_away_is_refused_when_that_time_is_over(self, house: House) -> None:
         await house.ask()
-        house.court.users.clear()
+        house.fake_reviews.users.clear()
         house.clock.advance(KEPT - 1)
         assert (await house.ask()).status_code == 200
         house.clock.advance(1)
@@ -281,7 +281,7 @@ class TestWhatIsKept:
 
     async def test_a_right_that_is_taken_away_is_refused_when_that_time_is_over(self, house: House) -> None:
         await house.ask()
-        house.court.grants.clear()
+        house.fake_reviews.grants.clear()
         house.clock.advance(KEPT - 1)
         assert (await house.ask()).status_code == 200
         house.clock.advance(1)
@@ -289,32 +289,32 @@ class TestWhatIsKept:
 
     async def test_a_right_that_is_given_counts_sooner(self, house: House) -> None:
         assert (await house.ask("/debug/nodes")).status_code == 403
-        house.court.grants.add((READER, "get", "/debug/nodes"))
+        house.fake_reviews.grants.add((READER, "get", "/debug/nodes"))
         assert (await house.ask("/debug/nodes")).status_code == 403
         house.clock.advance(10)
         assert (await house.ask("/debug/nodes")).status_code == 200
 
     async def test_the_right_of_one_token_is_not_that_of_another_of_the_same_name(self, house: House) -> None:
-        house.court.users |= {"in-the-group": "jane", "in-no-group": "jane"}
-        house.court.groups |= {"in-the-group": ["operators"], "in-no-group": []}
-        house.court.grants.add(("operators", "get", "/debug/nodes"))
+        house.fake_reviews.users |= {"in-the-group": "jane", "in-no-group": "jane"}
+        house.fake_reviews.groups |= {"in-the-group": ["operators"], "in-no-group": []}
+        house.fake_reviews.grants.add(("operators", "get", "/debug/nodes"))
         assert (await house.ask("/debug/nodes", "in-the-group")).status_code == 200
         assert (await house.ask("/debug/nodes", "in-no-group")).status_code == 403
 
     async def test_those_who_ask_the_same_at_once_share_one_review(self, house: House) -> None:
-        house.court.open.clear()
+        house.fake_reviews.open.clear()
         asks = [asyncio.create_task(house.ask()) for _ in range(50)]
-        await until(lambda: len(house.court.asked) == 1)
-        house.court.open.set()
+        await until(lambda: len(house.fake_reviews.asked) == 1)
+        house.fake_reviews.open.set()
         assert {(await ask).status_code for ask in asks} == {200}
-        assert house.court.asked == ["TokenReview", "SubjectAccessReview"]
+        assert house.fake_reviews.asked == ["TokenReview", "SubjectAccessReview"]
 
     async def test_neither_what_is_kept_nor_the_log_has_a_token(
         self, house: House, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.DEBUG)
         await house.ask()
-        house.court.error = refusal(0, "no way there")
+        house.fake_reviews.error = refusal(0, "no way there")
         await house.ask(token="another-token")
         kept = list_strings(house.guard)
         assert READER in kept, "this test looks where nothing is kept"
@@ -324,7 +324,7 @@ class TestWhatIsKept:
 class TestTheApiServerIsDown:
     async def test_who_was_known_goes_on_for_a_time_and_then_reads_why_not(self, house: House) -> None:
         await house.ask()
-        house.court.error = refusal(0, "no answer in 5 s")
+        house.fake_reviews.error = refusal(0, "no answer in 5 s")
         assert (await house.ask()).status_code == 200
         house.clock.advance(KEPT)
         answer = await house.ask()
@@ -332,22 +332,22 @@ class TestTheApiServerIsDown:
         assert "does not answer" in answer.json()["detail"]
 
     async def test_it_is_asked_again_as_soon_as_it_is_back(self, house: House) -> None:
-        house.court.error = refusal(503, "")
+        house.fake_reviews.error = refusal(503, "")
         assert (await house.ask()).status_code == 503
-        house.court.error = None
+        house.fake_reviews.error = None
         assert (await house.ask()).status_code == 200
 
     async def test_loopback_and_probes_do_not_wait_for_it(self, house: House) -> None:
-        house.court.open.clear()
+        house.fake_reviews.open.clear()
         waiting = asyncio.create_task(house.ask())
-        await until(lambda: len(house.court.asked) == 1)
+        await until(lambda: len(house.fake_reviews.asked) == 1)
         assert (await house.ask("/readyz", "")).status_code == 200
         assert (await house.ask(token="", peer=("127.0.0.1", 1))).status_code == 200
-        house.court.open.set()
+        house.fake_reviews.open.set()
         assert (await waiting).status_code == 200
 
     async def test_a_right_that_we_lack_ourselves_is_named(self, house: House) -> None:
-        house.court.error = Forbidden("POST reviews", Failure(403, "Forbidden", "cannot create tokenreviews"))
+        house.fake_reviews.error = Forbidden("POST reviews", Failure(403, "Forbidden", "cannot create tokenreviews"))
         answer = await house.ask()
         assert (answer.status_code, "manifests/kustomize/rbac" in answer.text) == (503, True)
 

@@ -10,7 +10,7 @@ import pytest
 
 from bench.cluster.installation import REPOSITORY
 from tests.chaos.clock_faults import ClockFaults
-from tests.support import jumping
+from tests.support import clock_offset
 
 HOUR = 3600.0
 
@@ -51,6 +51,6 @@ def test_a_process_believes_it_until_they_are_right_again(
 def test_nobody_else_has_such_a_clock(clocks: ClockFaults) -> None:
     before = os.environ.get("PYTHONPATH")
     with clocks.prepared():
-        assert jumping.FILE in os.environ
-    assert jumping.FILE not in os.environ
+        assert clock_offset.FILE in os.environ
+    assert clock_offset.FILE not in os.environ
     assert os.environ.get("PYTHONPATH") == before

@@ -36,7 +36,7 @@ from serried.kube.wire import (
     workloads,
 )
 from tests.support.apiserver import FakeApiServer
-from tests.support.commands import Run, tell_done
+from tests.support.commands import Run, done_line
 from tests.support.faults import calls
 from tests.unit.manifests.shipped import read_all
 
@@ -262,7 +262,7 @@ async def test_a_dry_run_says_the_same_and_writes_nothing(server: FakeApiServer)
     would = await uninstall(server, asked(dry_run=True, purge=True))
     asked_rights = {request.path.rpartition("/")[2] for request in server.requests if request.method != "GET"}
     assert asked_rights == {"selfsubjectaccessreviews"}
-    assert await uninstall(server, asked(purge=True)) == [tell_done(line) for line in would]
+    assert await uninstall(server, asked(purge=True)) == [done_line(line) for line in would]
     assert f"would delete namespaces {HOME}\n" in would
 
 
@@ -488,7 +488,7 @@ async def test_pods_that_are_handed_over_are_made_anew_and_those_of_a_job_are_no
     server.add(PODS, pod("half-1", ownerReferences=owned_by("Job", "half")))
     server.add(PODS, pod("web-0", ownerReferences=owned_by("ReplicaSet", "web")))
     server.add(PODS, pod("alone"))
-    said = "".join(map(tell_done, await uninstall(server, asked(hand_to="default-scheduler", dry_run=True))))
+    said = "".join(map(done_line, await uninstall(server, asked(hand_to="default-scheduler", dry_run=True))))
     assert "suspended jobs.batch default/train\nresumed jobs.batch default/train\n" in said
     assert "left 1 waiting pods of job default/half: other pods of it run\n" in said
     assert "deleted pods default/web-0\n" in said

@@ -16,7 +16,7 @@ from serried.rules.all import RULES
 from serried.rules.devices import inventory
 from serried.rules.interpod.cluster import MatchingPods
 from tests.support.builders import pod
-from tests.support.rules import settle
+from tests.support.rules import run_deferred_work
 
 NODES, PODS, SORTS = 100, 1_000, 8
 
@@ -31,7 +31,7 @@ MATCHED = 2 * (cache.MAX_UPDATES // cache.DEFERRED_COST) * (inventory.MATCHED_AT
 def world() -> Store:
     """A cluster on which the benchmark's changes are applied one after the other."""
     store = build_store(NODES, PODS, SORTS)
-    settle(store)
+    run_deferred_work(store)
     return store
 
 
@@ -61,7 +61,7 @@ def counting() -> Iterator[Counter[str]]:
 @pytest.mark.parametrize("case", [pytest.param(each, id=each.name) for each in CASES])
 def test_no_piece_is_longer_than_any_other_change_may_be(world: Store, case: Case) -> None:
     change = case.prepare(world)
-    settle(world)
+    run_deferred_work(world)
     with counting() as done:
         change()
         assert done["put anew"] <= PUT_ANEW

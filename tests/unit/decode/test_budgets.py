@@ -7,7 +7,7 @@ import pytest
 from serried.api.budget import DisruptionBudget, decode_budget, limits_eviction, uses_allowance
 from serried.api.names import Key, Malformed
 from serried.api.selectors import Requirement
-from tests.support.builders import PodBuilder, pod, usable
+from tests.support.builders import PodBuilder, pod, require_valid
 
 
 def raw_budget(selector: Any, **status: Any) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def raw_budget(selector: Any, **status: Any) -> dict[str, Any]:
 
 
 def budget(selector: Any, **status: Any) -> DisruptionBudget:
-    return usable(decode_budget(raw_budget(selector, **status)))
+    return require_valid(decode_budget(raw_budget(selector, **status)))
 
 
 def test_a_budget_has_a_selector_and_what_it_allows() -> None:
@@ -94,11 +94,11 @@ def test_a_budget_counts_as_the_api_server_asks_it(
 ) -> None:
     raw = raw_budget({}, **status)
     raw["spec"]["unhealthyPodEvictionPolicy"] = policy
-    assert uses_allowance(usable(decode_budget(raw)), builder.value()) is counted
+    assert uses_allowance(require_valid(decode_budget(raw)), builder.value()) is counted
 
 
 def test_two_budgets_that_let_an_unready_pod_go_are_two_that_are_asked() -> None:
-    free = usable(decode_budget(raw_budget({}, **ENOUGH)))
+    free = require_valid(decode_budget(raw_budget({}, **ENOUGH)))
     assert limits_eviction(free, running().value())
     assert not limits_eviction(free, running().phase("Pending").value())
 

@@ -4,7 +4,7 @@ import pytest
 
 from serried.api.group import Workload, decode_workload
 from serried.api.priority import PreemptionPolicy, PriorityClass, decode_priority_class
-from tests.support.builders import Builder, pod, pod_group, usable, workload
+from tests.support.builders import Builder, pod, pod_group, require_valid, workload
 from tests.support.composites import composite
 from tests.support.priorities import priority_class
 
@@ -28,12 +28,12 @@ def test_a_class_has_a_value_maybe_is_the_default_and_maybe_evicts_nobody() -> N
 def test_preemption_policy_is_a_word_of_the_spec(
     builder: Builder, word: str | None, expected: PreemptionPolicy | None
 ) -> None:
-    assert builder.having(word, "spec", "preemptionPolicy").value().preemption is expected  # type: ignore[attr-defined]
+    assert builder.with_field(word, "spec", "preemptionPolicy").value().preemption is expected  # type: ignore[attr-defined]
 
 
 def test_a_template_of_a_workload_says_it_too() -> None:
     template = {"name": "t", "schedulingPolicy": {"basic": {}}, "preemptionPolicy": "Never"}
-    found = usable(decode_workload(workload("w").with_item(template, "spec", "podGroupTemplates").raw()))
+    found = require_valid(decode_workload(workload("w").with_item(template, "spec", "podGroupTemplates").raw()))
     assert isinstance(found, Workload)
     assert [each.preemption for each in found.templates] == [PreemptionPolicy.NEVER]
 

@@ -3,12 +3,12 @@
 import pytest
 
 from serried.api.cel import compile_selector
-from tests.support.upstream.selectors import GPU, SELECTORS, decode, say
+from tests.support.upstream.selectors import GPU, SELECTORS, decode, evaluate
 
 
 @pytest.mark.parametrize(("expression", "expected"), SELECTORS)
 def test_a_selector_takes_what_upstreams_takes(expression: str, expected: str) -> None:
-    assert say(expression, decode(GPU)) == expected
+    assert evaluate(expression, decode(GPU)) == expected
 
 
 def test_what_a_selector_does_not_look_at_makes_no_other_device() -> None:
@@ -23,4 +23,4 @@ def test_what_a_selector_does_not_look_at_makes_no_other_device() -> None:
 def test_a_selector_that_takes_too_many_steps_is_left_to_the_scheduler() -> None:
     ten = "[1,2,3,4,5,6,7,8,9,10]"
     nested = f"{ten}.all(a, {ten}.all(b, {ten}.all(c, {ten}.all(d, {ten}.all(e, {ten}.all(f, a > 0))))))"
-    assert say(nested, decode(GPU)) == "beyond"
+    assert evaluate(nested, decode(GPU)) == "beyond"

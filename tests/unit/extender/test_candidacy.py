@@ -14,7 +14,7 @@ from serried.kube.election import Election, Lease, Timing, decode_lease
 from serried.kube.wire import LEASES
 from tests.support.apiserver import FakeApiServer
 from tests.support.clock import Clock
-from tests.support.controller_harness import until
+from tests.support.controller_harness import wait_until
 from tests.support.faults import calls
 
 LEASE = Key("serried-system", "serried-extender")
@@ -84,12 +84,12 @@ class Scene:
     async def look(self, extender: Extender) -> None:
         """Until it has looked several times whether it plans."""
         asked = extender.asked
-        await until(lambda: extender.asked >= asked + 5)
+        await wait_until(lambda: extender.asked >= asked + 5)
 
     async def ask(self) -> None:
         """Until somebody has asked several times for the Lease."""
         asks = len(self.server.list_requests(calls("GET", "/leases")))
-        await until(lambda: len(self.server.list_requests(calls("GET", "/leases"))) >= asks + 5)
+        await wait_until(lambda: len(self.server.list_requests(calls("GET", "/leases"))) >= asks + 5)
 
     async def close(self) -> None:
         tasks = [each.task for each in self._extenders]
@@ -110,10 +110,10 @@ async def test_one_that_does_not_plan_gives_the_lease_to_the_other_and_gets_it_w
     scene: Scene,
 ) -> None:
     first = scene.begin("a")
-    await until(lambda: first.holds)
+    await wait_until(lambda: first.holds)
     second = scene.begin("b")
     first.plans = False
-    await until(lambda: second.holds)
+    await wait_until(lambda: second.holds)
     first.plans = True
     scene.clock.advance(REST_SECONDS)
     await scene.ask()
@@ -121,20 +121,20 @@ async def test_one_that_does_not_plan_gives_the_lease_to_the_other_and_gets_it_w
     second.task.cancel()
     await asyncio.gather(second.task, return_exceptions=True)
     await second.election.release()
-    await until(lambda: first.holds)
+    await wait_until(lambda: first.holds)
 
 
 async def test_where_there_is_no_other_it_has_the_lease_again_after_its_rest(scene: Scene) -> None:
     only = scene.begin("a")
-    await until(lambda: only.holds)
+    await wait_until(lambda: only.holds)
     only.plans = False
-    await until(lambda: scene.holder == "")
+    await wait_until(lambda: scene.holder == "")
     only.plans = True
     scene.clock.advance(REST_SECONDS - 0.1)
     await scene.look(only)
     assert scene.holder == ""
     scene.clock.advance(0.2)
-    await until(lambda: only.holds)
+    await wait_until(lambda: only.holds)
     only.see()
     assert only.leadership.leads()
 
@@ -143,13 +143,13 @@ async def test_what_is_on_its_way_ends_before_the_other_may_begin_though_the_wat
     scene: Scene,
 ) -> None:
     first = scene.begin("a")
-    await until(lambda: first.holds)
+    await wait_until(lambda: first.holds)
     first.see()
     assert first.leadership.leads()
     shown = decode_lease(scene.lease)
     assert isinstance(shown, Lease)
     first.plans = False
-    await until(lambda: scene.holder == "")
+    await wait_until(lambda: scene.holder == "")
     assert first.steps == ["leads", "leads no more", "settles, and holds the Lease"]
     first.leadership.set_lease(shown)
     assert not first.leadership.leads()
@@ -158,7 +158,7 @@ async def test_what_is_on_its_way_ends_before_the_other_may_begin_though_the_wat
 
 async def test_one_that_plans_keeps_it(scene: Scene) -> None:
     first = scene.begin("a")
-    await until(lambda: first.holds)
+    await wait_until(lambda: first.holds)
     second = scene.begin("b")
     await scene.ask()
     await scene.look(first)
@@ -167,9 +167,9 @@ async def test_one_that_plans_keeps_it(scene: Scene) -> None:
 
 async def test_after_a_turn_that_was_lost_whoever_counts_its_time_hears_of_its_end(scene: Scene) -> None:
     first = scene.begin("a")
-    await until(lambda: first.holds)
+    await wait_until(lambda: first.holds)
     taken = {**scene.lease["spec"], "holderIdentity": "b_1"}
     scene.server.patch(LEASES, LEASE.namespace, LEASE.name, {"spec": taken})
-    await until(lambda: first.heard[-1:] == [False])
+    await wait_until(lambda: first.heard[-1:] == [False])
     await scene.ask()
     assert (first.heard[-2:], first.steps, scene.holder) == ([True, False], [], "b_1")

@@ -12,7 +12,7 @@ from serried.api.names import Key
 from serried.kube.client import ApiClient
 from serried.kube.retry import Backoff
 from tests.support.apiserver import SERVED, FakeApiServer
-from tests.support.controller_harness import until
+from tests.support.controller_harness import wait_until
 from tests.support.faults import calls
 
 NAME = Key("serried-system", "serried-verbs")
@@ -45,11 +45,11 @@ async def test_the_service_leads_to_whoever_leads(server: FakeApiServer) -> None
         first, second = (Instance(client, address) for address in ("10.0.0.1", "fd00::2"))
         running = [tasks.create_task(each.slice.run()) for each in (first, second)]
         first.turn(leads=True)
-        await until(lambda: addresses(server) == ["10.0.0.1"])
+        await wait_until(lambda: addresses(server) == ["10.0.0.1"])
         first.turn(leads=False)
         server.remove(ENDPOINT_SLICES, NAME.namespace, NAME.name)
         second.turn(leads=True)
-        await until(lambda: addresses(server) == ["fd00::2"])
+        await wait_until(lambda: addresses(server) == ["fd00::2"])
         found = server.get_object(ENDPOINT_SLICES, NAME.namespace, NAME.name)
         assert found is not None
         assert found["addressType"] == "IPv6"
@@ -108,8 +108,8 @@ async def test_after_a_refused_write_the_next_look_comes_soon(
         instance = Instance(client, "10.0.0.1", check_seconds=600.0)
         running = tasks.create_task(instance.slice.run())
         instance.turn(leads=True)
-        await until(lambda: addresses(server) == ["10.0.0.1"])
-        await until(lambda: not instance.slice.obstacle)
+        await wait_until(lambda: addresses(server) == ["10.0.0.1"])
+        await wait_until(lambda: not instance.slice.obstacle)
         running.cancel()
 
 
@@ -119,7 +119,7 @@ async def test_who_leads_no_more_has_no_obstacle(server: FakeApiServer) -> None:
         instance = Instance(client, "10.0.0.1")
         running = tasks.create_task(instance.slice.run())
         instance.turn(leads=True)
-        await until(lambda: bool(instance.slice.obstacle))
+        await wait_until(lambda: bool(instance.slice.obstacle))
         instance.turn(leads=False)
-        await until(lambda: not instance.slice.obstacle)
+        await wait_until(lambda: not instance.slice.obstacle)
         running.cancel()

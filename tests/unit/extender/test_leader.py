@@ -12,7 +12,7 @@ from serried.kube.reflector import Deleted, Upserted
 from serried.kube.wire import LEASES
 from tests.support.apiserver import FakeApiServer
 from tests.support.clock import Clock
-from tests.support.controller_harness import until
+from tests.support.controller_harness import wait_until
 from tests.support.faults import watches
 
 NOW = 1_700_000_000
@@ -230,12 +230,12 @@ class TestAWatchWhoseConnectionIsDead:
             server.add(LEASES, lease("serried-1_a"))
             watch = tasks.create_task(leadership.watch(client, Key("serried", "serried")))
             await server.await_watch(LEASES)
-            await until(lambda: leadership.holder == "serried-1_a")
+            await wait_until(lambda: leadership.holder == "serried-1_a")
             if waiting:
                 server.hold(watches(waiting), times=1)
             server.drop_changes(LEASES)
             server.patch(LEASES, "serried", "serried", {"spec": {"holderIdentity": "serried-0_a"}})
-            await until(lambda: leadership.active)
+            await wait_until(lambda: leadership.active)
             watch.cancel()
 
 

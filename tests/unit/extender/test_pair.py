@@ -14,7 +14,7 @@ from extender.lead import pair as module
 from extender.lead.pair import Pair
 from serried.settings import Address
 from tests.support.clock import Clock
-from tests.support.controller_harness import until
+from tests.support.controller_harness import wait_until
 
 NOBODY = Address("127.0.0.1", 1)
 HOST = "127.0.0.1"
@@ -158,7 +158,7 @@ class TestManyWhoAsk:
     async def test_are_none_the_worse_for_one_who_hangs_up(self, pair: Counted) -> None:
         pair.open.clear()
         asks = [asyncio.create_task(ask(pair, "/livez/pair")) for _ in range(2)]
-        await until(lambda: bool(pair.checks["filter"]))
+        await wait_until(lambda: bool(pair.checks["filter"]))
         asks[0].cancel()
         pair.open.set()
         assert (await asks[1])[0] == 200

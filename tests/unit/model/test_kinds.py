@@ -105,7 +105,7 @@ def test_the_help_of_the_page_names_each() -> None:
 @pytest.fixture(scope="module")
 def known() -> Any:
     """The names, rights, what-if answer and objects that Serried has for a made-up kind."""
-    command = [sys.executable, "-m", "tests.support.made_up_kind"]
+    command = [sys.executable, "-m", "tests.support.sample_kind"]
     return json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout)
 
 

@@ -15,7 +15,7 @@ from serried.plan.limit import Limit
 from serried.plan.preemption import plan_victims
 from serried.plan.request import PlanRequest
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
-from tests.support.preemption import HIGH, Occupied, find_least, names, occupied, price
+from tests.support.preemption import HIGH, Occupied, find_cheapest_victims, names, occupied, price
 
 
 def host(name: str, rack: str = "a") -> NodeBuilder:
@@ -102,8 +102,8 @@ def test_a_pair_that_one_budget_keeps_takes_nothing_of_the_other_budgets_that_al
 
 
 def test_the_oracle_does_not_go_beyond_a_budget_either() -> None:
-    assert find_least(SPLIT, ONE) == ((0, 1, 0, 2),)
-    assert find_least(SPLIT.with_binding_budgets(), ONE) == ((10, 0, 0, 1), (0, 0, 0, 1))
+    assert find_cheapest_victims(SPLIT, ONE) == ((0, 1, 0, 2),)
+    assert find_cheapest_victims(SPLIT.with_binding_budgets(), ONE) == ((10, 0, 0, 1), (0, 0, 0, 1))
 
 
 @pytest.mark.parametrize("field", [racks(3, 0), web_everywhere(3, 0)], ids=["of each rack", "one of all racks"])
@@ -246,7 +246,7 @@ def test_a_rack_is_not_had_for_itself_where_a_budget_keeps_one_of_its_holders() 
     field = occupied(host("a1"), host("a2"), host("b1", "b"), host("b2", "b")).with_budget("web", 1)
     field = field.running(one("h1", "a1"), one("h2", "a2"), budget="web", holds_domain=True)
     field = field.running(one("q1", "b1"), one("q2", "b2"), priority=10).with_binding_budgets()
-    found = field.plan(field.tell(PAIR))
+    found = field.plan(field.request_after(PAIR))
     assert isinstance(found, Preemption)
     assert names(found.victims) == ["q1", "q2"]
 

@@ -17,7 +17,7 @@ from serried.plan.request import PlanRequest
 from serried.rules.all import RULES
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
 from tests.support.preemption import HIGH, names
-from tests.support.rules import settle
+from tests.support.rules import run_deferred_work
 
 HOSTNAME = "kubernetes.io/hostname"
 RING, CACHE, OTHER = {"app": "ring"}, {"app": "cache"}, {"app": "other"}
@@ -63,7 +63,7 @@ class Ground:
 
     def solve(self, ask: PlanRequest) -> Preemption | NoVictims:
         """Plan victims among the pods that run. Return the preemption, or why there is none."""
-        settle(self.store)
+        run_deferred_work(self.store)
         units = [EvictionUnit((self.store.pods[uid],), priority) for uid, priority in self._priorities.items()]
         snapshot = self.store.snapshots.take(HIGH, ask.members)
         return plan_victims(snapshot, ask, HIGH, units, Allowances())

@@ -20,7 +20,7 @@ from serried.ops.metrics import ExtenderMetrics
 from serried.rules.all import RULES
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node, pod
-from tests.support.controller_harness import GROUPS, controller_on, until
+from tests.support.controller_harness import GROUPS, controller_on, wait_until
 from tests.support.controller_harness import gang as gang_job
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.steps import finish
@@ -151,10 +151,10 @@ def test_a_heartbeat_of_a_node_with_a_csi_driver_is_compared_and_no_more() -> No
 async def test_a_job_gets_its_workload_and_pod_group() -> None:
     walk = Walk()
     async with FakeApiServer() as server, controller_on(server) as controller:
-        await until(lambda: controller.queue.idle)
+        await wait_until(lambda: controller.queue.idle)
         with walk.follow():
             server.add(JOBS, gang_job("train", 3).raw())
-            await until(lambda: len(server.list_objects(GROUPS)) > 0 and controller.queue.idle)
+            await wait_until(lambda: len(server.list_objects(GROUPS)) > 0 and controller.queue.idle)
     assert walk.measure() == Length(31, 24), list(walk.files)
 
 

@@ -34,9 +34,9 @@ from tests.support.installations import (
     Change,
     change_config,
     change_entry,
+    change_selfcheck,
     install,
     install_beside_the_cluster_s_scheduler,
-    say,
     set_flag,
 )
 from tests.unit.manifests.shipped import MANIFESTS, read_all
@@ -339,31 +339,39 @@ MISTAKES = [
         id="no extender that answers",
     ),
     pytest.param(
-        say(active=False, leaseHolder="other"),
+        change_selfcheck(active=False, leaseHolder="other"),
         ERROR,
         "held by other",
         "look at its log",
         id="an extender without Lease",
     ),
     pytest.param(
-        say(obstacle="reservations are not served"), ERROR, "not served", "manifests/kustomize/crds", id="no records"
+        change_selfcheck(obstacle="reservations are not served"),
+        ERROR,
+        "not served",
+        "manifests/kustomize/crds",
+        id="no records",
     ),
     pytest.param(
-        say(api={"level": "native", "group": "scheduling.k8s.io", "version": "v1beta1", "podsKeepTheirGroup": False}),
+        change_selfcheck(
+            api={"level": "native", "group": "scheduling.k8s.io", "version": "v1beta1", "podsKeepTheirGroup": False}
+        ),
         ERROR,
         "drops what pods say of theirs",
         "GenericWorkload",
         id="a gate that is on in some API servers only",
     ),
     pytest.param(
-        say(api={"level": "native", "group": "scheduling.k8s.io", "version": "v1beta1", "refused": ["v1 is odd"]}),
+        change_selfcheck(
+            api={"level": "native", "group": "scheduling.k8s.io", "version": "v1beta1", "refused": ["v1 is odd"]}
+        ),
         WARNING,
         "v1 is odd; scheduling.k8s.io/v1beta1 is used instead",
         "a version of Serried",
         id="a newer version of the API that is not known",
     ),
     pytest.param(
-        say(
+        change_selfcheck(
             api={"level": "fallback", "group": "scheduling.serried.dev", "version": "v1beta1", "refused": ["v1 is odd"]}
         ),
         ERROR,
@@ -372,35 +380,35 @@ MISTAKES = [
         id="no version of the cluster's own API that is known",
     ),
     pytest.param(
-        say(watches={"podgroups": {"served": False, "malformed": 0}}),
+        change_selfcheck(watches={"podgroups": {"served": False, "malformed": 0}}),
         ERROR,
         "does not serve them",
         "manifests/kustomize/crds",
         id="no PodGroups",
     ),
     pytest.param(
-        say(watches={"nodes": {"served": True, "malformed": 2}}),
+        change_selfcheck(watches={"nodes": {"served": True, "malformed": 2}}),
         WARNING,
         "2 of them cannot be read",
         "reason=Malformed",
         id="objects that cannot be read",
     ),
     pytest.param(
-        say(hold={"mode": "gate", "obstacle": "there is no ConfigMap"}),
+        change_selfcheck(hold={"mode": "gate", "obstacle": "there is no ConfigMap"}),
         ERROR,
         "there is no ConfigMap",
         "manifests/kustomize/gate",
         id="no switch for the gate",
     ),
     pytest.param(
-        say(isolation={"isolated": True, "unmarkedMembers": 3}),
+        change_selfcheck(isolation={"isolated": True, "unmarkedMembers": 3}),
         ERROR,
         "3 members have no marker",
         "manifests/kustomize/marker",
         id="members without markers",
     ),
     pytest.param(
-        say(certificates=describe_certificates({Use.SERVING: 2 * DAY}, DAY)),
+        change_selfcheck(certificates=describe_certificates({Use.SERVING: 2 * DAY}, DAY)),
         WARNING,
         "the certificate in --tls-cert-file expires in 1.0 days; then",
         "replace the file; no restart is needed",

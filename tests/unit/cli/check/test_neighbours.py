@@ -11,7 +11,7 @@ from cli.check.demands import TopologyDemand
 from cli.check.installed import Piece
 from cli.check.kueue import Configuration, Flavor, Kueue, LocalQueue, Outsider, Quota, WaitForPodsReady
 from cli.check.observed import Area, Observed, Severity
-from tests.support.installations import RACK, ZONE, Change, install, say, set_flag
+from tests.support.installations import RACK, ZONE, Change, change_selfcheck, install, set_flag
 
 DAY, HOUR, MINUTE = 86_400.0, 3600.0, 60.0
 RECOMMENDED = WaitForPodsReady(DAY, HOUR, blocks_admission=False, requeues_by_eviction=False)
@@ -267,7 +267,10 @@ KEPT = install().policies or frozenset()
         ),
         pytest.param(lack(gate_switch=False), "there is no ConfigMap serried-hold", Piece.GATE, id="no switch"),
         pytest.param(
-            say(schedulesGangs=True), "kube-scheduler's own gang scheduling", "GenericWorkload", id="native gangs"
+            change_selfcheck(schedulesGangs=True),
+            "kube-scheduler's own gang scheduling",
+            "GenericWorkload",
+            id="native gangs",
         ),
         pytest.param(set_flag(hold="filter"), "runs with --hold=filter", "--hold=auto", id="held by filter, by a flag"),
         pytest.param(

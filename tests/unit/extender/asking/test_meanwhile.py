@@ -20,7 +20,7 @@ from tests.support.builders import PodBuilder, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import GANG, SCHEDULER, Harness
 from tests.support.fake_api import error
-from tests.support.rules import settle
+from tests.support.rules import run_deferred_work
 from tests.support.volumes import volume, volume_claim
 from tests.unit.extender.asking.test_asking import (
     gang,
@@ -51,7 +51,7 @@ async def take_over(world: Harness) -> Harness:
     other.sync_nodes()
     other.store.put_group(world.store.groups[GANG])
     other.sync_pods()
-    settle(other.store)
+    run_deferred_work(other.store)
     other.core.feature(Asking).recover([])
     return other
 

@@ -14,7 +14,7 @@ from serried.api.reservation import Reservation, Slot
 from serried.kube.errors import Invalid
 from tests.support.builders import pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
-from tests.support.left_behind import leave_behind
+from tests.support.leftover_records import add_leftover_record
 from tests.unit.extender.binding.test_recovery import recover
 
 Spec = dict[str, Any]
@@ -55,7 +55,7 @@ def cluster(world: Harness) -> Harness:
 async def test_its_gang_goes_whole_and_its_record_stays_as_it_was_but_for_the_term(
     cluster: Harness, rewrite: Rewrite, *, committed: bool
 ) -> None:
-    await leave_behind(cluster, "m0", "m1", committed=committed)
+    await add_leftover_record(cluster, "m0", "m1", committed=committed)
     left = rewrite(cluster.api.records[GANG.object_key]["spec"])
     cluster.api.records[GANG.object_key]["spec"] = left
     await recover(cluster)
@@ -77,7 +77,7 @@ async def leave_two(cluster: Harness, later: int, phase: str) -> None:
     group = other.value()
     held = Reservation(group.key, group.uid, "", 1, {"pod-h0": Slot("pod-h0", "h0", "n2")})
     await Records(cluster.api.client(), "v1", "earlier").write(group, held)
-    await leave_behind(cluster, "m0", "m1")
+    await add_leftover_record(cluster, "m0", "m1")
     cluster.api.records[GANG.object_key]["spec"] |= {"format": later, "phase": phase}
 
 

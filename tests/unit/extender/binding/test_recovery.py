@@ -16,7 +16,7 @@ from serried.kube.retry import Backoff
 from tests.support.builders import PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
-from tests.support.left_behind import leave_behind
+from tests.support.leftover_records import add_leftover_record
 
 pytestmark = pytest.mark.core
 
@@ -32,7 +32,7 @@ def cluster(world: Harness) -> Harness:
 
 
 async def test_a_committed_record_is_rolled_forward_without_any_call_of_the_scheduler(cluster: Harness) -> None:
-    await leave_behind(cluster, "m0", "m1", committed=True)
+    await add_leftover_record(cluster, "m0", "m1", committed=True)
     await recover(cluster)
     await cluster.run_until_idle()
     assert (cluster.node_of("m0"), cluster.node_of("m1")) == ("n1", "n1")
@@ -40,7 +40,7 @@ async def test_a_committed_record_is_rolled_forward_without_any_call_of_the_sche
 
 
 async def test_so_is_one_of_a_release_that_did_not_say_the_format(cluster: Harness) -> None:
-    await leave_behind(cluster, "m0", "m1", committed=True)
+    await add_leftover_record(cluster, "m0", "m1", committed=True)
     for record in cluster.api.records.values():
         del record["spec"]["format"]
     await recover(cluster)
@@ -51,7 +51,7 @@ async def test_so_is_one_of_a_release_that_did_not_say_the_format(cluster: Harne
 
 async def test_half_a_burst_is_finished(cluster: Harness) -> None:
     cluster.add(members(1)[0].on("n1"))
-    await leave_behind(cluster, "m0", "m1", committed=True)
+    await add_leftover_record(cluster, "m0", "m1", committed=True)
     await recover(cluster)
     await cluster.run_until_idle()
     assert [call.name for call in cluster.api.list_calls("bind")] == ["m1"]
@@ -62,7 +62,7 @@ async def test_a_process_that_dies_in_the_burst_leaves_rank_and_domain_to_the_ne
     racked = [each.rack("a") for each in small_nodes(2)]
     first, second = (each.of_job("j", index) for index, each in enumerate(members(2)))
     world.add(*racked, gang(2).topology(), first.on("n1"), second)
-    await leave_behind(world, "m0", "m1", committed=True, domain="a")
+    await add_leftover_record(world, "m0", "m1", committed=True, domain="a")
     await recover(world)
     await world.run_until_idle()
     told = {"scheduling.serried.dev/rank": "1", "scheduling.serried.dev/domain": "a"}
@@ -70,7 +70,7 @@ async def test_a_process_that_dies_in_the_burst_leaves_rank_and_domain_to_the_ne
 
 
 async def test_a_planned_record_is_taken_up_where_it_was_left(cluster: Harness) -> None:
-    await leave_behind(cluster, "m0", "m1")
+    await add_leftover_record(cluster, "m0", "m1")
     await recover(cluster)
     assert {slot.node for slot in cluster.binding_cycle().reservation.slots.values()} == {"n1"}
     calls = [cluster.bind("m0"), cluster.bind("m1")]
@@ -79,13 +79,13 @@ async def test_a_planned_record_is_taken_up_where_it_was_left(cluster: Harness) 
 
 
 async def test_a_planned_record_that_does_not_hold_any_more_is_dropped(cluster: Harness) -> None:
-    await leave_behind(cluster, "m0", "m1", nodes="gone")
+    await add_leftover_record(cluster, "m0", "m1", nodes="gone")
     await recover(cluster)
     assert cluster.nothing_reserved
 
 
 async def test_a_planned_record_that_misses_a_member_is_dropped(cluster: Harness) -> None:
-    await leave_behind(cluster, "m0", "m1")
+    await add_leftover_record(cluster, "m0", "m1")
     cluster.delete("m1")
     await recover(cluster)
     assert cluster.nothing_reserved
@@ -97,7 +97,7 @@ async def test_a_planned_record_that_misses_a_member_is_in_the_way_of_no_other_o
     group = lesser.value()
     slots = {f"pod-{name}": Slot(f"pod-{name}", name, "n1") for name in ("a0", "gone")}
     await Records(world.api.client(), "v1", "earlier").write(group, Reservation(group.key, group.uid, "", 2, slots))
-    await leave_behind(world, "m0")
+    await add_leftover_record(world, "m0")
     await world.recovery.recover()
     assert [slot.name for slot in world.binding_cycle().reservation.slots.values()] == ["m0"]
 
@@ -126,7 +126,7 @@ async def test_slots_of_a_gang_of_lower_priority_are_not_in_the_way_of_a_planned
     group = lesser.value()
     left = Reservation(group.key, group.uid, "", 1, {"pod-a0": Slot("pod-a0", "a0", "n1")})
     await Records(world.api.client(), "v1", "earlier").write(group, left)
-    await leave_behind(world, "m0")
+    await add_leftover_record(world, "m0")
     await recover(world)
     call = world.bind("m0")
     await world.run_until_idle()
@@ -141,7 +141,7 @@ async def test_a_member_whose_node_has_gone_gets_no_room_that_another_record_has
     first, second = members(2)
     world.add(node("n1").cpu(1), node("n2").cpu(1), gang(2), first.on("n1"), second, pod_group("z").gang(1))
     world.add(pod("z0").cpu(1).scheduler(SCHEDULER).in_group("z"))
-    await leave_behind(world, "m0", "m1", committed=True, nodes="gone")
+    await add_leftover_record(world, "m0", "m1", committed=True, nodes="gone")
     for name, committed in (("x", ()), ("z", ("pod-z0",))):
         group = pod_group(name).gang(1).value()
         left = Reservation(
@@ -168,20 +168,20 @@ def orphaned(cluster: Harness, request: pytest.FixtureRequest) -> Harness:
 
 class TestARecordThatOutlivesItsPodGroup:
     async def test_is_dropped_if_it_was_only_planned(self, orphaned: Harness) -> None:
-        await leave_behind(orphaned, "m0", "m1")
+        await add_leftover_record(orphaned, "m0", "m1")
         await recover(orphaned)
         assert orphaned.nothing_reserved
 
     async def test_is_rolled_forward_if_it_was_committed(self, orphaned: Harness) -> None:
         orphaned.add(members(1)[0].on("n1"))
-        await leave_behind(orphaned, "m0", "m1", committed=True)
+        await add_leftover_record(orphaned, "m0", "m1", committed=True)
         await recover(orphaned)
         await orphaned.run_until_idle()
         assert [call.body["node"] for call in orphaned.api.list_calls("bind")] == ["n1"]
         assert orphaned.nothing_reserved
 
     async def test_is_withdrawn_if_nobody_of_it_was_bound(self, orphaned: Harness) -> None:
-        await leave_behind(orphaned, "m0", committed=True)
+        await add_leftover_record(orphaned, "m0", committed=True)
         await recover(orphaned)
         assert orphaned.api.list_calls("bind") == []
         assert orphaned.nothing_reserved
@@ -190,7 +190,7 @@ class TestARecordThatOutlivesItsPodGroup:
         cluster.store.drop_group(GANG)
         for each in (members(1)[0].on("n1"), *members(1, first=1)):
             cluster.add(each.with_field({"podGroupName": "h"}, "spec", "schedulingGroup"))
-        await leave_behind(cluster, "m0", "m1", committed=True)
+        await add_leftover_record(cluster, "m0", "m1", committed=True)
         await recover(cluster)
         await cluster.run_until_idle()
         assert (cluster.node_of("m0"), cluster.node_of("m1")) == ("n1", "n1")
@@ -203,7 +203,7 @@ class TestARecordThatOutlivesItsPodGroup:
         monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
         world.add(node("a1").cpu(2).rack("b"), node("b1").cpu(3).rack("a"), node("b2").cpu(2).rack("a"))
         world.add(*members(2), members(1, first=2)[0].on("b1"))
-        await leave_behind(world, "m0", "m1", "m2", committed=True, nodes="b1", domain="a")
+        await add_leftover_record(world, "m0", "m1", "m2", committed=True, nodes="b1", domain="a")
         world.api.fail("bind", error(500), error(500))
         world.api.hold("bind")
         await recover(world)
@@ -217,13 +217,13 @@ class TestARecordThatOutlivesItsPodGroup:
 
 async def test_a_record_whose_members_are_all_bound_is_removed(cluster: Harness) -> None:
     cluster.add(*[each.on("n1") for each in members(2)])
-    await leave_behind(cluster, "m0", "m1", committed=True)
+    await add_leftover_record(cluster, "m0", "m1", committed=True)
     await recover(cluster)
     assert cluster.nothing_reserved
 
 
 async def test_recovering_again_after_an_error_takes_nothing_twice(cluster: Harness) -> None:
-    await leave_behind(cluster, "m0", "m1")
+    await add_leftover_record(cluster, "m0", "m1")
     await recover(cluster)
     await recover(cluster)
     assert len(cluster.ledger) == 1
@@ -235,7 +235,7 @@ async def test_recovering_again_after_an_error_takes_nothing_twice(cluster: Harn
 
 async def test_what_is_taken_up_goes_on_though_nothing_may_be_planned_yet(cluster: Harness) -> None:
     cluster.term.active = False
-    await leave_behind(cluster, "m0", "m1")
+    await add_leftover_record(cluster, "m0", "m1")
     cluster.add(members(1, first=5)[0].nominated("n1"))  # a nomination to look at: the cycles have time to begin
     await cluster.recovery.recover()
     cluster.term.active = True
@@ -249,7 +249,7 @@ class TestARecordThatIsDroppedAndCannotBeDeleted:
         """The plan of gang g does not hold any more; that of gang z holds."""
         monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
         cluster.add(pod_group("z").gang(1), pod("z0").cpu(1).scheduler(SCHEDULER).in_group("z"))
-        await leave_behind(cluster, "m0", "m1", nodes="gone")
+        await add_leftover_record(cluster, "m0", "m1", nodes="gone")
         group = pod_group("z").gang(1).value()
         left = Reservation(group.key, group.uid, "", 1, {"pod-z0": Slot("pod-z0", "z0", "n2")})
         await Records(cluster.api.client(), "v1", "earlier").write(group, left)
@@ -331,7 +331,7 @@ class TestStrayNominations:
     async def test_those_of_recovered_members_stay(self, cluster: Harness) -> None:
         left = members(1)[0].nominated("n1").with_field([MANAGED], "metadata", "managedFields")
         cluster.add(left)
-        await leave_behind(cluster, "m0", "m1")
+        await add_leftover_record(cluster, "m0", "m1")
         await recover(cluster)
         assert cluster.pod("m0").nominated == "n1"
 

@@ -14,7 +14,7 @@ from serried.kube.wire import PODS
 from tests.support.builders import pod
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 from tests.support.fake_api import error
-from tests.support.left_behind import leave_behind
+from tests.support.leftover_records import add_leftover_record
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def hide(world: Harness, *names: str) -> None:
     ],
 )
 async def test_a_gang_whose_watch_is_behind_its_commit_is_bound_whole(cluster: Harness, hidden: list[str]) -> None:
-    await leave_behind(cluster, "m0", "m1", committed=True)
+    await add_leftover_record(cluster, "m0", "m1", committed=True)
     hide(cluster, *hidden)
     async with recovering(cluster):
         assert cluster.api.record_phase() == "Committed"
@@ -76,7 +76,7 @@ async def test_so_is_one_of_which_the_watch_does_not_show_who_is_bound(cluster: 
     """The PodGroup is gone: if no member were bound, the commit would be withdrawn."""
     cluster.add(members(1)[0].on("n1"))
     cluster.store.drop_group(gang(2).value().key)
-    await leave_behind(cluster, "m0", "m1", committed=True)
+    await add_leftover_record(cluster, "m0", "m1", committed=True)
     hide(cluster, "m0")
     async with recovering(cluster):
         cluster.sync_pods()
@@ -85,7 +85,7 @@ async def test_so_is_one_of_which_the_watch_does_not_show_who_is_bound(cluster: 
 
 
 async def test_only_those_that_are_not_shown_are_asked_for(cluster: Harness) -> None:
-    await leave_behind(cluster, "m0", "m1", committed=True)
+    await add_leftover_record(cluster, "m0", "m1", committed=True)
     hide(cluster, "m1")
     async with recovering(cluster):
         cluster.sync_pods()
@@ -93,7 +93,7 @@ async def test_only_those_that_are_not_shown_are_asked_for(cluster: Harness) -> 
 
 
 async def test_nobody_waits_for_members_of_a_plan_which_is_dropped(cluster: Harness) -> None:
-    await leave_behind(cluster, "m0", "m1")
+    await add_leftover_record(cluster, "m0", "m1")
     hide(cluster, "m1")
     async with recovering(cluster):
         pass
@@ -112,7 +112,7 @@ async def test_nobody_waits_for_members_of_a_plan_which_is_dropped(cluster: Harn
 )
 async def test_a_member_that_is_gone_is_not_waited_for(cluster: Harness, instead: object) -> None:
     cluster.add(members(1, first=1)[0].on("n1"))
-    await leave_behind(cluster, "m0", "m1", committed=True)
+    await add_leftover_record(cluster, "m0", "m1", committed=True)
     hide(cluster, "m0")
     if instead is None:
         del cluster.api.pods[Key("default", "m0")]
@@ -127,7 +127,7 @@ async def test_a_member_that_is_gone_is_not_waited_for(cluster: Harness, instead
 async def test_a_record_of_whose_members_the_api_server_does_not_say_whether_they_exist_is_judged_later(
     cluster: Harness,
 ) -> None:
-    await leave_behind(cluster, "m0", "m1", committed=True)
+    await add_leftover_record(cluster, "m0", "m1", committed=True)
     hide(cluster, "m0")
     cluster.api.fail("get", error(500))
     with pytest.raises(UndecidedError, match="default/m0"):
@@ -147,7 +147,7 @@ async def test_so_is_one_whose_member_the_watch_does_not_show_for_long(
     cluster: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unseen, "_MAX_CHECKS", 3)
-    await leave_behind(cluster, "m0", "m1", committed=True)
+    await add_leftover_record(cluster, "m0", "m1", committed=True)
     hide(cluster, "m0")
     with pytest.raises(UndecidedError, match="default/m0"):
         async with asyncio.timeout(5):
@@ -156,7 +156,7 @@ async def test_so_is_one_whose_member_the_watch_does_not_show_for_long(
 
 
 async def test_the_end_of_the_term_ends_the_wait_and_leaves_the_record_to_the_next_leader(cluster: Harness) -> None:
-    await leave_behind(cluster, "m0", "m1", committed=True)
+    await add_leftover_record(cluster, "m0", "m1", committed=True)
     hide(cluster, "m0")
     async with recovering(cluster) as recovery:
         cluster.term.holds_lease = lambda: False

@@ -11,7 +11,7 @@ import pytest
 from extender.look.page import MAX_READERS, Broadcast
 from extender.look.sketch import Message, Sketch
 from tests.support.extender_harness import Harness, gang, members, small_nodes
-from tests.support.page_stage import Listener, make_world
+from tests.support.page_stage import DecisionRecorder, make_world
 
 
 class Town:
@@ -27,7 +27,7 @@ class Town:
         self.broadcast = Broadcast(self._make, {"version": "1"}, lambda: 7.0, lambda: self.now, self._rest)
 
     def _make(self) -> Sketch:
-        assert isinstance(self.world.heard, Listener)
+        assert isinstance(self.world.heard, DecisionRecorder)
         return CountedSketch(self, self.world)
 
     async def _rest(self, seconds: float) -> None:
@@ -50,7 +50,7 @@ class CountedSketch(Sketch):
     """Counts the looks."""
 
     def __init__(self, town: Town, world: Harness) -> None:
-        assert isinstance(world.heard, Listener)
+        assert isinstance(world.heard, DecisionRecorder)
         super().__init__(world.core, world.heard.decisions)
         self._town = town
 

@@ -10,8 +10,8 @@ import pytest
 import extender.look
 from extender.look.page import MAX_READERS
 from serried.ops.access import Guard, Reviews, TokenDemand
-from tests.support.court import Court
-from tests.support.page_stage import Town, make_app, make_broadcast, make_world, serving
+from tests.support.access_reviews import FakeReviews
+from tests.support.page_stage import ExampleCluster, make_app, make_broadcast, make_world, serving
 
 SOON = 1e-6
 """A time in seconds that is over with the first look."""
@@ -22,7 +22,7 @@ FOLDER = Path(extender.look.__file__).with_name("page")
 @pytest.fixture
 async def page() -> AsyncIterator[httpx.AsyncClient]:
     world = make_world()
-    await Town(world).settle()
+    await ExampleCluster(world).create_workloads()
     async with serving(world, make_broadcast(world)) as url, httpx.AsyncClient(base_url=url, timeout=10.0) as http:
         yield http
     await world.close()
@@ -79,11 +79,11 @@ async def test_readers_that_leave_make_room_for_others(page: httpx.AsyncClient) 
 
 async def test_a_stream_that_a_token_has_opened_ends_when_the_token_has_to_be_shown_again() -> None:
     world = make_world()
-    await Town(world).settle()
-    court = Court()
-    court.users["token"] = "reader"
-    court.grants.add(("reader", "get", "/debug/stream"))
-    guard = Guard(make_app(world, make_broadcast(world)), TokenDemand.REMOTE, Reviews(court.client(), SOON))
+    await ExampleCluster(world).create_workloads()
+    fake_reviews = FakeReviews()
+    fake_reviews.users["token"] = "reader"
+    fake_reviews.grants.add(("reader", "get", "/debug/stream"))
+    guard = Guard(make_app(world, make_broadcast(world)), TokenDemand.REMOTE, Reviews(fake_reviews.client(), SOON))
     transport = httpx.ASGITransport(guard, client=("10.0.0.9", 40000))
     async with asyncio.timeout(20), httpx.AsyncClient(transport=transport, base_url="https://serried") as http:
         answer = await http.get("/debug/stream", headers={"Authorization": "Bearer token"})

@@ -35,7 +35,7 @@ async def scene(world: Harness) -> None:
     """Gang g wants both nodes; x, which ends in ten minutes, is on one of them. Gangs h and k are behind."""
     began = pod("x").cpu(2).on("n1").active_deadline(600).started("2023-11-14T22:30:00Z")
     await world.add(node("n1").cpu(2), node("n2").cpu(2), began, gang(4), *members(4)).run_until_idle()
-    short = [each.lifetime(60) if hasattr(each, "lifetime") else each for each in smalls("h", 1)]
+    short = [each.active_deadline(60) if hasattr(each, "active_deadline") else each for each in smalls("h", 1)]
     await world.add(*short).run_until_idle()
     await world.add(*smalls("k", 1)).run_until_idle()
 

@@ -7,14 +7,14 @@ import pytest
 from extender.look.sketch import COLUMNS, Sketch
 from tests.support.builders import PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
-from tests.support.page_stage import RACK, ZONE, Listener, Town, make_world
+from tests.support.page_stage import RACK, ZONE, DecisionRecorder, ExampleCluster, make_world
 
 
 class Reader:
     """Follows a sketch as the page does: rows by their numbers."""
 
     def __init__(self, world: Harness) -> None:
-        assert isinstance(world.heard, Listener)
+        assert isinstance(world.heard, DecisionRecorder)
         self.sketch = Sketch(world.core, world.heard.decisions)
         self.rows: dict[str, dict[int, dict[str, Any]]] = {"nodes": {}, "gangs": {}}
         self.whole: dict[str, Any] = {}
@@ -43,7 +43,7 @@ class Reader:
 @pytest.fixture
 async def town_reader() -> Reader:
     world = make_world()
-    await Town(world).settle()
+    await ExampleCluster(world).create_workloads()
     return Reader(world)
 
 

@@ -9,8 +9,8 @@ from serried.api.verdict import Reason
 from tests.support.builders import RACK, PodBuilder, node, pod, pod_group
 from tests.support.devices import claim, claiming, device_class, devices, note_devices
 from tests.support.extender_harness import GANG, SCHEDULER, Harness
-from tests.support.listening import until
-from tests.support.rules import little_at_a_time, settle
+from tests.support.listener import wait_until
+from tests.support.rules import one_item_per_step, run_deferred_work
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 ANYBODY = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
@@ -39,7 +39,7 @@ def build_racks() -> Harness:
     note_devices(world.store)
     for each in (device_class("gpu"), devices("n3", 2), claim("c", 1)):
         world.store.put_object(each.value())
-    settle(world.store)
+    run_deferred_work(world.store)
     return world
 
 
@@ -56,7 +56,7 @@ async def test_a_gang_says_that_its_rule_is_being_counted_and_is_planned_by_the_
     built: PodBuilder, said: str
 ) -> None:
     world = build_racks()
-    with little_at_a_time():
+    with one_item_per_step():
         world.add(pod_group("g").gang(1), built)
         world.filter("m0")  # kube-scheduler offers every node meanwhile
         world.schedule_groups()
@@ -65,7 +65,7 @@ async def test_a_gang_says_that_its_rule_is_being_counted_and_is_planned_by_the_
         assert verdict.reason is Reason.PLANNING
         assert verdict.detail == said
         running = asyncio.create_task(world.core.loop.run())
-        await until(lambda: world.ledger.of_group(GANG) is not None)
+        await wait_until(lambda: world.ledger.of_group(GANG) is not None)
     reservation = world.ledger.of_group(GANG)
     assert reservation is not None
     assert {slot.node for slot in reservation.slots.values()} == {"n3"}
@@ -75,7 +75,7 @@ async def test_a_gang_says_that_its_rule_is_being_counted_and_is_planned_by_the_
 
 async def test_a_gang_without_rules_is_planned_while_others_are_counted() -> None:
     world = build_racks()
-    with little_at_a_time():
+    with one_item_per_step():
         world.add(pod_group("ruled").gang(1), alone().uid("other").in_group("ruled"))
         world.add(pod_group("g").gang(1), member())
         world.schedule_groups()
@@ -86,11 +86,11 @@ async def test_a_gang_without_rules_is_planned_while_others_are_counted() -> Non
 
 async def test_devices_that_come_while_others_are_read_are_found() -> None:
     world = build_racks()
-    with little_at_a_time():
+    with one_item_per_step():
         world.store.drop_object(ResourceSlice, "n3-0")
         world.store.put_object(devices("n0", 2).value())
         world.add(pod_group("g").gang(1), claims())
-        settle(world.store)
+        run_deferred_work(world.store)
     await world.run_until_idle()
     reservation = world.ledger.of_group(GANG)
     assert reservation is not None

@@ -9,19 +9,19 @@ from extender.core.protocol import MAX_COMPLETE_LIST, Hold
 from tests.support.builders import RACK, node, pod, pod_group
 from tests.support.devices import claim
 from tests.support.extender_harness import GANG, Harness
-from tests.support.waking import (
-    APART,
+from tests.support.requeue_events import (
+    AFFINITY,
+    ANTI_AFFINITY,
     AT_LIMIT,
-    BESIDE,
+    FOREIGN_ANTI_AFFINITY,
     FULL,
     HELD,
-    KEPT_OFF,
     Step,
+    add_waiting_gang,
     delete,
     make_member,
     relabel,
-    show,
-    waiting,
+    report,
 )
 
 
@@ -50,11 +50,11 @@ async def count_plans(world: Harness, *offered: str) -> int:
 
 
 LOST: list[tuple[str, Step, Step, str]] = [
-    ("the pod in the way goes", APART, delete("noise"), "r0b"),
-    ("the pod goes that keeps others off", KEPT_OFF, delete("lonely"), "r0b"),
-    ("a pod gets the label of the cache", BESIDE, relabel("cousin", "cache"), "r1a"),
+    ("the pod in the way goes", ANTI_AFFINITY, delete("noise"), "r0b"),
+    ("the pod goes that keeps others off", FOREIGN_ANTI_AFFINITY, delete("lonely"), "r0b"),
+    ("a pod gets the label of the cache", AFFINITY, relabel("cousin", "cache"), "r1a"),
     ("the volume of the last pod that the node takes is free", AT_LIMIT, delete("user"), "a"),
-    ("another claim gives its device back", HELD, show(claim("other", 1)), "a"),
+    ("another claim gives its device back", HELD, report(claim("other", 1)), "a"),
 ]
 
 
@@ -71,18 +71,18 @@ async def test_what_no_hint_has_told_kube_scheduler_s_offer_does(
 
 
 async def test_the_same_offer_is_tried_once(world: Harness) -> None:
-    await wait(world, APART)
+    await wait(world, ANTI_AFFINITY)
     assert [await count_plans(world, "r0b") for _ in range(3)] == [1, 0, 0]
 
 
 async def test_each_node_is_tried_once_in_whatever_order_they_are_offered(world: Harness) -> None:
-    await wait(world, APART)
+    await wait(world, ANTI_AFFINITY)
     offers = [("r0a",), ("r0b",), ("r0a",), ("r0b", "r0a")]
     assert [await count_plans(world, *each) for each in offers] == [1, 1, 0, 0]
 
 
 async def test_after_a_plan_for_another_reason_the_offer_counts_again(world: Harness) -> None:
-    await wait(world, APART)
+    await wait(world, ANTI_AFFINITY)
     assert await count_plans(world, "r0b") == 1
     world.add(node("r0c").cpu(1).rack("r0"))
     await world.run_until_idle()
@@ -95,19 +95,19 @@ async def test_no_offer_matters_to_a_gang_that_lacks_only_room(world: Harness) -
 
 
 async def test_an_offer_says_nothing_where_the_plan_had_some_nodes_and_too_few(world: Harness) -> None:
-    await wait(world, APART)
+    await wait(world, ANTI_AFFINITY)
     world.add(node("r1a").cpu(1).rack("r1"), pod_group("g").gang(2))
     world.add(make_member().uid("pod-m1").with_field("m1", "metadata", "name").anti_affinity({"app": "noise"}, RACK))
     await world.run_until_idle()
     assert await count_plans(world, "r1a") == 0
 
 
-LARGE = waiting(
+LARGE = add_waiting_gang(
     *(node(f"n{index}").cpu(1).rack("r0") for index in range(MAX_COMPLETE_LIST + 1)),
     pod("noise").label("app", "noise").cpu(1).on("n0"),
     member=make_member().anti_affinity({"app": "noise"}, RACK),
 )
-"""The same story as `APART`, with as many nodes as make a sample."""
+"""The same story as `ANTI_AFFINITY`, with as many nodes as make a sample."""
 
 
 async def test_nor_does_a_sample_of_many_nodes_or_a_node_that_is_not_known(world: Harness) -> None:

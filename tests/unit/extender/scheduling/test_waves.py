@@ -7,7 +7,7 @@ from serried.api.names import Key
 from tests.support.builders import NodeBuilder, PodBuilder, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import Harness, gang, members
-from tests.support.left_behind import leave_behind
+from tests.support.leftover_records import add_leftover_record
 
 pytestmark = pytest.mark.core
 
@@ -134,7 +134,7 @@ async def test_the_next_ones_are_sent_when_one_before_them_is_deleted(spread: Ha
 
 
 async def test_a_restart_between_two_of_them_sends_the_next_after_those_before(cluster: Harness) -> None:
-    await leave_behind(cluster, "m0", "m1", "m2")
+    await add_leftover_record(cluster, "m0", "m1", "m2")
     await cluster.recovery.recover()
     await begin(cluster)
     assert sent(cluster) == {"m0"}

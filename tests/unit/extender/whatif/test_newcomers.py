@@ -15,7 +15,7 @@ from serried.api.parent import Parent
 from serried.api.preference import Preference
 from serried.cluster.cache import Store
 from serried.rules.all import RULES
-from tests.support.builders import RACK, Builder, JobBuilder, job, pod, pod_group, usable, workload
+from tests.support.builders import RACK, Builder, JobBuilder, job, pod, pod_group, require_valid, workload
 from tests.support.composites import composite
 from tests.support.extender_harness import SCHEDULER
 from tests.support.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
@@ -89,12 +89,12 @@ def list_groups_of_controller(parent: Parent, replicas: tuple[str, ...]) -> Iter
     """The PodGroups that the controller creates when so many replicas have a leader."""
     body = workload_body(make_workload_create(parent, DesiredAction.START), NATIVE)
     body["metadata"]["uid"] = "w"
-    made: Workload = usable(decode_workload(body))
+    made: Workload = require_valid(decode_workload(body))
     for change in find_missing_groups(parent, Observed(workloads=[made], replicas=replicas), {}):
         assert isinstance(change, CreatePodGroup)
         group = pod_group_body(change, NATIVE)
         group["metadata"]["uid"] = change.name
-        yield usable(decode_pod_group(group))
+        yield require_valid(decode_pod_group(group))
 
 
 def describe(group: PodGroup) -> tuple[int, str, str, Preference]:

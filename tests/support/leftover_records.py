@@ -5,7 +5,7 @@ from serried.api.reservation import Reservation, Slot
 from tests.support.extender_harness import GANG, Harness, gang
 
 
-async def leave_behind(
+async def add_leftover_record(
     world: Harness, *names: str, committed: bool = False, nodes: str = "n1", domain: str = ""
 ) -> None:
     """Write the record of an earlier, crashed term, with these members on one node."""

@@ -66,7 +66,7 @@ def repeat_some(sent: st.SearchStrategy[list[bytes]]) -> st.SearchStrategy[list[
     return st.tuples(sent, st.integers(0, 19)).map(lambda drawn: drawn[0] if drawn[1] else [b"".join(drawn[0]) * 1_000])
 
 
-class Line:
+class RawConnection:
     """A raw TCP connection, which ignores errors of the other side."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Line:
         except ConnectionError:
             pass  # the server has closed the connection
 
-    async def hear(self) -> bytes:
+    async def read_all(self) -> bytes:
         """Read until the server closes the connection, and return the bytes. Raise TimeoutError if it does not."""
         heard = b""
         try:

@@ -7,12 +7,12 @@ from serried.api.names import Disruption
 from serried.api.pod import Pod
 from tests.support.churn import Churn, Owner
 
-Company = dict[str, set[str]]
+PodsByGroup = dict[str, set[str]]
 """The names of pods, by the name of their PodGroup."""
 
 
 @dataclass(frozen=True)
-class Half:
+class PartialGroup:
     """A violation: only a part of a group was evicted or bound, in a turn."""
 
     turn: int
@@ -20,14 +20,14 @@ class Half:
     pods: frozenset[str]
 
 
-class Wholeness:
+class AtomicityCheck:
     """Runs a churn, and checks every group after each turn, when all evictions of the turn have been made."""
 
     def __init__(self, churn: Churn) -> None:
-        self.left_behind: list[Half] = []
+        self.left_behind: list[PartialGroup] = []
         """Members of groups with disruption mode all that still run after another member was evicted."""
 
-        self.begun: list[Half] = []
+        self.begun: list[PartialGroup] = []
         """Bound members of gangs that never had their quorum bound."""
 
         self.evicted_whole = 0
@@ -50,7 +50,7 @@ class Wholeness:
             self._look_at_victims(before, evicted)
             self._look_at_gangs(evicted)
 
-    def _look_at_victims(self, before: Company, evicted: set[str]) -> None:
+    def _look_at_victims(self, before: PodsByGroup, evicted: set[str]) -> None:
         now = self._list_running()
         whole = {owner.name for owner in self._list_gangs() if owner.mode is Disruption.ALL}
         for group, mates in before.items():
@@ -58,7 +58,7 @@ class Wholeness:
                 continue
             self.evicted_whole += len(mates & evicted) > 1
             if staying := mates & now.get(group, set()):
-                self.left_behind.append(Half(self._churn.turn, group, frozenset(staying)))
+                self.left_behind.append(PartialGroup(self._churn.turn, group, frozenset(staying)))
 
     def _look_at_gangs(self, evicted: set[str]) -> None:
         bound = self._list_bound()
@@ -69,20 +69,20 @@ class Wholeness:
                 self._whole.add(owner.group)
                 self.preemptors |= {each.preemptor for each in self._churn.evictions if each.preemptor == owner.name}
             elif there and owner.group not in self._whole:
-                self.begun.append(Half(self._churn.turn, owner.group, frozenset(there)))
+                self.begun.append(PartialGroup(self._churn.turn, owner.group, frozenset(there)))
         self._whole &= bound.keys()
 
     def _list_gangs(self) -> list[Owner]:
         return [owner for owner in self._churn.owners.values() if owner.min_count]
 
-    def _list_running(self) -> Company:
+    def _list_running(self) -> PodsByGroup:
         return self._sort([each for each in self._churn.list_pods() if each.bound and not each.deleting])
 
-    def _list_bound(self) -> Company:
+    def _list_bound(self) -> PodsByGroup:
         return self._sort([each for each in self._churn.list_pods() if each.bound])
 
-    def _sort(self, pods: list[Pod]) -> Company:
-        found: Company = defaultdict(set)
+    def _sort(self, pods: list[Pod]) -> PodsByGroup:
+        found: PodsByGroup = defaultdict(set)
         for each in pods:
             if each.group is not None:
                 found[each.group.name].add(each.name)

@@ -15,7 +15,7 @@ class _Errors(logging.Handler):
 
 
 @contextmanager
-def hear_errors() -> Iterator[list[str]]:
+def collect_errors() -> Iterator[list[str]]:
     """Yield a list that receives every error logged until the block ends."""
     handler = _Errors()
     logging.getLogger().addHandler(handler)

@@ -9,7 +9,7 @@ from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
 
 
-class Court:
+class FakeReviews:
     """Answers reviews from ``users`` (by token) and ``grants`` (user or group, verb, path); raises ``error`` if set."""
 
     def __init__(self) -> None:

@@ -19,21 +19,21 @@ _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _CHUNK = 65536
 
 
-class Moment(StrEnum):
+class KillMoment(StrEnum):
     """The moment at which the client is killed."""
 
-    UNSENT = "before it is sent"
-    UNHEARD = "done, but before its answer is heard"
+    BEFORE_SENDING = "before it is sent"
+    BEFORE_ANSWER = "done, but before its answer is heard"
 
 
 @dataclass
-class Order:
+class KillOrder:
     """An order to kill a process at one write."""
 
     number: int
     """Number of the write among those that count, from 0."""
 
-    moment: Moment
+    moment: KillMoment
     pid: int
     counts: Callable[[str], bool]
     """Returns whether a write to a path counts."""
@@ -44,28 +44,28 @@ class Order:
     done: threading.Event = field(default_factory=threading.Event)
     """Set once the process was killed."""
 
-    def takes(self, method: str, path: str) -> bool:
+    def should_kill(self, method: str, path: str) -> bool:
         """Return whether to kill at this request. If it is a write that counts, it is counted."""
         if method not in _WRITES or not self.counts(path):
             return False
         self.seen.append(f"{method} {path}")
         return len(self.seen) == self.number + 1
 
-    def carry_out(self) -> None:
+    def kill(self) -> None:
         """Kill the process."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         self.done.set()
 
 
-class Knife:
+class KillingProxy:
     """The proxy, as a context manager: listens on ``port`` of the loopback interface, and forwards to a target port."""
 
     def __init__(self, target: int, tls: ssl.SSLContext) -> None:
         self.port = 0
         self._target = target
         self._tls = tls
-        self._order: Order | None = None
+        self._order: KillOrder | None = None
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -83,7 +83,7 @@ class Knife:
         self._thread.join()
         self._loop.close()
 
-    def order(self, order: Order) -> None:
+    def set_order(self, order: KillOrder) -> None:
         """Replace the present order."""
         self._order = order
 
@@ -103,7 +103,7 @@ class Knife:
 
     async def _serve(self, near: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
         far, requests = await asyncio.open_connection("127.0.0.1", self._target, ssl=self._tls)
-        awaited: list[Order] = []
+        awaited: list[KillOrder] = []
         ways = [
             asyncio.create_task(self._pass_requests(near, requests, awaited)),
             asyncio.create_task(_pass_answers(far, answers, awaited)),
@@ -118,27 +118,27 @@ class Knife:
                 writer.close()
 
     async def _pass_requests(
-        self, near: asyncio.StreamReader, requests: asyncio.StreamWriter, awaited: list[Order]
+        self, near: asyncio.StreamReader, requests: asyncio.StreamWriter, awaited: list[KillOrder]
     ) -> None:
         while True:
             head = await near.readuntil(b"\r\n\r\n")
             method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
             body = await near.readexactly(_find_length(head))
             order = self._order
-            if order is not None and not order.done.is_set() and order.takes(method, path):
-                if order.moment is Moment.UNSENT:
-                    order.carry_out()
+            if order is not None and not order.done.is_set() and order.should_kill(method, path):
+                if order.moment is KillMoment.BEFORE_SENDING:
+                    order.kill()
                     return
                 awaited.append(order)
             requests.write(head + body)
             await requests.drain()
 
 
-async def _pass_answers(far: asyncio.StreamReader, answers: asyncio.StreamWriter, awaited: list[Order]) -> None:
+async def _pass_answers(far: asyncio.StreamReader, answers: asyncio.StreamWriter, awaited: list[KillOrder]) -> None:
     while data := await far.read(_CHUNK):
         if awaited:
             # Clients do not pipeline requests, so this is the answer to the awaited write.
-            awaited[0].carry_out()
+            awaited[0].kill()
             return
         answers.write(data)
         await answers.drain()

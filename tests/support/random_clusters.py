@@ -13,7 +13,7 @@ ZONE = "example.com/zone"
 HOSTNAME = "kubernetes.io/hostname"
 
 
-def draw_ground(source: Random) -> list[Builder]:
+def draw_running_workloads(source: Random) -> list[Builder]:
     """Create nodes with running plain pods and gangs, and budgets for some of them."""
     nodes: list[Builder] = []
     names = [f"n{place}" for place in range(source.randint(1, 6))]

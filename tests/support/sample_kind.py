@@ -1,6 +1,6 @@
 """A kind of parents that does not exist: one row and one reader of its shape, and then what Serried knows of it.
 
-To be run as a program, as ``python -m tests.support.made_up_kind``: the rows are read when modules are imported. It
+To be run as a program, as ``python -m tests.support.sample_kind``: the rows are read when modules are imported. It
 prints a JSON document of what each part of the product makes of the kind.
 """
 
@@ -50,10 +50,10 @@ def register() -> None:
     from serried.api.layouts import LAYOUTS  # noqa: PLC0415 - it imports the rows
 
     assert isinstance(LAYOUTS, dict)
-    LAYOUTS[ROW.kind] = read_troupe
+    LAYOUTS[ROW.kind] = decode_sample
 
 
-def read_troupe(obj: Any) -> Any:
+def decode_sample(obj: Any) -> Any:
     """Decode an object of the kind: all that a kind of this shape needs besides its row."""
     from serried.api.layouts import Layout, Source, Stage  # noqa: PLC0415
 
@@ -75,7 +75,7 @@ def make_pod(number: int) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"schedulerName": "serried", "containers": [{"name": "main"}]}}
 
 
-def know_names() -> dict[str, Any]:
+def list_names() -> dict[str, Any]:
     """Names of groups, pods and objects, in the cache and in the commands."""
     from cli.names import read_name  # noqa: PLC0415
     from extender.look.names import KINDS, GroupName  # noqa: PLC0415
@@ -111,7 +111,7 @@ def know_names() -> dict[str, Any]:
     }
 
 
-def know_rights() -> list[str]:
+def list_rights() -> list[str]:
     """The rights of the extender and of the controller that `serried check` asks for."""
     from cli.check.observed import NEEDS, list_rights  # noqa: PLC0415
 
@@ -119,7 +119,7 @@ def know_rights() -> list[str]:
     return sorted(f"{right.account} {right.verb} {right.resource}" for right in found)
 
 
-def ask_what_if() -> dict[str, Any]:
+def simulate_manifest() -> dict[str, Any]:
     """Return how a what-if question reads a manifest of the kind, and the templates that it sends to an API server."""
     from cli.admission import _list_templates  # noqa: PLC0415
     from extender.look.owners import find_gangs  # noqa: PLC0415
@@ -142,13 +142,13 @@ async def run_controller() -> dict[str, Any]:
     from serried.feed import OPTIONAL_KINDS, SELECTED_PODS, Kind  # noqa: PLC0415
     from serried.kube.wire import owners  # noqa: PLC0415
     from tests.support.apiserver import FakeApiServer  # noqa: PLC0415
-    from tests.support.controller_harness import GROUPS, controller_on, until  # noqa: PLC0415
+    from tests.support.controller_harness import GROUPS, controller_on, wait_until  # noqa: PLC0415
 
     async with FakeApiServer() as server:
         server.served |= {owners("Troupe")}
         async with controller_on(server) as controller:
             server.add(owners("Troupe"), MANIFEST)
-            await until(lambda: bool(server.list_objects(GROUPS)))
+            await wait_until(lambda: bool(server.list_objects(GROUPS)))
             followed = sorted(controller.store.membership.followed)
         (group,) = server.list_objects(GROUPS)
     return {
@@ -164,9 +164,9 @@ if __name__ == "__main__":
     register()
     json.dump(
         {
-            "names": know_names(),
-            "rights": know_rights(),
-            "whatif": ask_what_if(),
+            "names": list_names(),
+            "rights": list_rights(),
+            "whatif": simulate_manifest(),
             "controller": asyncio.run(run_controller()),
         },
         sys.stdout,

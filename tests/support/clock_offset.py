@@ -1,6 +1,6 @@
 """Make the wall clock of a process jump: it is off by the number of seconds in a file.
 
-`tests.support.starting` has a process import this at its start. `time.time` is all that Serried reads of the wall
+`tests.support.preload` has a process import this at its start. `time.time` is all that Serried reads of the wall
 clock, but for the dates of a certificate of its own. Loops and deadlines go by clocks that nobody sets.
 """
 
@@ -14,7 +14,7 @@ FILE = "SERRIED_TEST_CLOCK"
 _usual = time.time
 
 
-def tell_time() -> float:
+def read_time() -> float:
     """The time in seconds since 1970, plus the offset."""
     return _usual() + float(Path(os.environ[FILE]).read_text())
 
@@ -28,4 +28,4 @@ def write_offset(file: Path, seconds: float) -> None:
 
 
 if FILE in os.environ:
-    vars(time)["time"] = tell_time
+    vars(time)["time"] = read_time

@@ -11,7 +11,7 @@ SOON = 0.2
 MOST = 4000
 
 
-class House:
+class ListenerHarness:
     """A listener with one verb that answers at once and one that waits for ``release``; both record their calls."""
 
     def __init__(self, peers: Connections | None = None) -> None:
@@ -19,7 +19,7 @@ class House:
         self.seen: list[bytes] = []
         self.hung_up: list[bytes] = []
         self.release = asyncio.Event()
-        routes = Routes({b"/quick": self.quick, b"/bug": self.bug}, {b"/slow": self.slow}, MOST)
+        routes = Routes({b"/quick": self.quick, b"/bug": self.fail}, {b"/slow": self.slow}, MOST)
         self.listener = Listener(routes, self.peers)
         self.port = 0
 
@@ -28,7 +28,7 @@ class House:
         self.seen.append(body)
         return Reply(b'{"size":%d}' % len(body), close=body == b"leave")
 
-    def bug(self, body: bytes) -> Reply:
+    def fail(self, body: bytes) -> Reply:
         """Raise an error."""
         raise RuntimeError("a secret")
 
@@ -61,16 +61,16 @@ class House:
         self.release.set()
         await self.listener.close()
 
-    async def until_seen(self, count: int) -> None:
+    async def await_requests(self, count: int) -> None:
         """Wait until this many requests have arrived."""
-        await until(lambda: len(self.seen) == count)
+        await wait_until(lambda: len(self.seen) == count)
 
-    async def until_hung_up(self, *calls: bytes) -> None:
+    async def await_hangups(self, *calls: bytes) -> None:
         """Wait until these calls have noticed that their client disconnected."""
-        await until(lambda: self.hung_up == list(calls))
+        await wait_until(lambda: self.hung_up == list(calls))
 
 
-async def until(happened: Callable[[], bool]) -> None:
+async def wait_until(happened: Callable[[], bool]) -> None:
     """Wait until the condition holds."""
     async with asyncio.timeout(5):
         while not happened():  # noqa: ASYNC110 - it is seen from outside

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 
-class Front:
+class ServiceProxy:
     """Forwards connections from its ``port`` to a ready instance's port, and closes them if none is ready.
 
     Like kube-proxy, it keeps established connections when readiness changes. A context manager.
