@@ -196,7 +196,8 @@ class Repairs(Feature):
         """Update the kept slots of a gang, and whether it is broken. Return the replacements that need no quorum.
 
         These are waiting members that fit in the slots kept for them, in a PodGroup that has its quorum together with
-        them. They are bound alone, as the members that still run count for the quorum.
+        them. They are bound alone, as the members that still run count for the quorum. ``Repair.fitting`` also names
+        members that fit in kept slots, but whose PodGroup lacks more members.
         """
         if not _has_run(gang, group, members, self._store):
             return NO_REPAIR
@@ -270,9 +271,10 @@ class Repairs(Feature):
             self._store.vacancies.assign(vacancy, pod.uid)
 
     def _enforce_share(self, key: GroupKey) -> None:
-        """Close vacancies of a gang while its namespace keeps slots on more nodes than its share, the newest first.
+        """Close vacancies of a gang, the newest first, while its namespace keeps slots on too many nodes.
 
-        Only vacancies without a replacement are closed, and only while a gang of another namespace waits for resources.
+        These are more than ``options.share_percent`` percent of all nodes. Only vacancies without a replacement are
+        closed, and only while a gang of another namespace waits for resources.
         """
         free = [vacancy for vacancy in self._store.vacancies.of_group(key) if not vacancy.replacement]
         while free and self._exceeds_share(key.namespace):
@@ -550,9 +552,9 @@ def find_repairable(
 def _had_current_quorum(group: PodGroup, group_members: GroupMembers) -> bool:
     """Return whether the group is known to have had its quorum, with the minCount that it has now.
 
-    That is known from its condition PodGroupInitiallyScheduled (PodGroupScheduled in v1alpha2), if its spec was never
-    changed (generation 1). It is also known for a PodGroup that was created for members bound under another API
-    version, which is no longer served.
+    That is known if its spec was never changed (generation 1), and it was scheduled: its condition
+    PodGroupInitiallyScheduled (PodGroupScheduled in v1alpha2) is True, or a bound member names a PodGroup of an
+    apiVersion that the API server does not serve any more, in place of which this group was created.
     """
     stranded = any(pod.stranded for pod in group_members.bound)
     return (group.scheduled or stranded) and group.generation <= 1
@@ -562,8 +564,8 @@ def _was_scheduled(group: PodGroup, group_members: GroupMembers) -> bool:
     """Return whether the group had its quorum before this process saw it, as far as the API server's objects show.
 
     They show it by the group's condition. It is written some time after the Bindings, so the annotation that Serried
-    writes with each Binding counts, too. Groups of some kinds (`BARE_KINDS`) have no condition: one bound member is
-    enough, as gangs are bound as a whole.
+    writes with each Binding counts, too. Groups without conditions (`BARE_KINDS`, for instance pod groups of Kueue) had
+    it if one member is bound, as gangs are bound as a whole.
     """
     bound = group_members.bound
     return group.scheduled or (group.key.kind in BARE_KINDS and bool(bound)) or any(pod.told for pod in bound)

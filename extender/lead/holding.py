@@ -5,7 +5,8 @@ gate holds it, so that kube-scheduler does not try it. The gate saves kube-sched
 pod when it is removed; so it is better for long queues. A MutatingAdmissionPolicy adds the gate when a pod is created,
 if the ConfigMap that it has as its parameter says so. `HoldSwitch.run` chooses the way and writes this ConfigMap.
 
-`Isolation` finds members that a kube-scheduler binds without calling the extender, because they lack a marker.
+`Isolation.run` reports members that a kube-scheduler binds without calling the extender, because they do not request a
+marker, an extended resource (`serried.api.resources.MARKERS`).
 """
 
 import asyncio
@@ -127,9 +128,9 @@ class HoldSwitch:
             self.obstacle = ""
 
     def _set_obstacle(self, error: ApiError, way: str) -> None:
-        """Set ``obstacle`` after a failed write of ``way``, and log it if it is a new one.
+        """Set ``obstacle`` after a failed write of the way to hold members, and log it if it is a new one.
 
-        If the ConfigMap does not exist, no pod gets a gate, so the way is set to filter.
+        If the ConfigMap does not exist, no pod gets a gate, so the attribute ``way`` becomes filter.
         """
         said = f"Serried cannot write the ConfigMap that switches scheduling gates: {error}"
         if isinstance(error, NotFound | Forbidden):
@@ -150,7 +151,7 @@ class HoldSwitch:
 
 
 UNMARKED = "Unmarked"
-"""The reason of the event about a member without markers."""
+"""The reason of the event about a member without markers, which kube-scheduler binds without its gang."""
 
 _MESSAGE = (
     "it may be a gang's but lacks the markers scheduling.serried.dev/member and /member-bind, so kube-scheduler binds"
@@ -164,14 +165,14 @@ _MAX_EXAMPLES = 10
 class Isolation:
     """Finds waiting members of gangs that lack a marker, and emits an event about each.
 
-    Markers are pseudo resources that a pod requests (`serried.api.resources.MARKERS`). kube-scheduler can be configured
-    to call the extender only for pods that request them, so that other pods do not depend on it (an isolated
-    installation, docs/install.md). It binds a member without markers by itself, without its gang. Serried cannot stop
-    that, so it emits an event at once.
+    A marker is an extended resource (`serried.api.resources.MARKERS`) that an admission policy adds to the requests of
+    members. A kube-scheduler can be configured to call the extender only for pods that request it, so that other pods
+    do not depend on the extender (an isolated installation, docs/install.md). It binds a member without markers by
+    itself, without its gang. Serried cannot stop that, so it emits an event at once.
 
     ``isolated`` is True if kube-scheduler is configured so. Otherwise there are no events, and the members without
-    markers are only counted, for administrators who plan to configure it so. ``schedulers`` are the schedulerNames
-    that Serried serves. ``leads`` returns True while this instance leads.
+    markers are only counted, for administrators who plan to configure it so. ``schedulers`` are the schedulerNames that
+    Serried serves. ``leads`` returns True while this instance leads.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class Isolation:
         """The UIDs of the pods in ``_waiting`` about which an event was emitted."""
 
     def on_change(self, old: Item | None, new: Item | None) -> None:
-        """Update the waiting pods after one change in the Store.
+        """Update the list of waiting members without markers after one change in the Store.
 
         ``old`` is None for a new object, ``new`` for a deleted one.
         """
@@ -224,7 +225,7 @@ class Isolation:
         self._emitted.discard(uid)
 
     def list_unmarked(self) -> list[Pod]:
-        """Return the pods without markers that wait for a node and are members of a gang."""
+        """Return the waiting pods that are members of a gang but do not request the markers (see `Isolation`)."""
         return [pod for uid, pod in self._waiting.items() if self._is_member(uid)]
 
     def _is_member(self, uid: str) -> bool:
@@ -233,7 +234,7 @@ class Isolation:
         return key is not None and (group is None or group.policy.is_gang or group.topology_key is not None)
 
     def emit_events(self) -> None:
-        """Emit an event about each waiting member without markers about which there was none yet."""
+        """Emit an event about each waiting member without markers that has no such event yet."""
         for pod in self._waiting.values():
             self._emit(pod)
 

@@ -101,7 +101,7 @@ class Idleness:
 log = logging.getLogger(__name__)
 
 _LEASE_PART = 0.8
-"""The part of the Lease's duration for which this instance leads after a renewal: 12 of the usual 15 seconds.
+"""The fraction of the Lease's duration for which this instance leads after a renewal: 12 of the usual 15 seconds.
 
 kube-scheduler itself stops after 10 seconds without a renewal (renewDeadline).
 """
@@ -285,9 +285,10 @@ _MAX_FAILURES = 3
 
 
 class Takeover:
-    """Begins a term when this instance has won leadership: it takes over earlier records, then lets the core plan.
+    """Begins a term when this instance has won leadership: takes over the records of earlier terms, starts planning.
 
-    ``recovery`` reads the records. ``wall`` returns the seconds since 1970.
+    Enter by `run`. ``recovery`` reads the records; ``group_scheduler`` plans from then on. ``wall`` returns the seconds
+    since 1970.
     """
 
     def __init__(
@@ -310,7 +311,7 @@ class Takeover:
         self._leadership_changed = asyncio.Event()
 
     def on_leadership_change(self) -> None:
-        """Let `run` begin a term if this instance leads. Called when it has won or lost leadership."""
+        """Wake up `run`, which begins a term if this instance leads. Called when it has won or lost leadership."""
         self._leadership_changed.set()
 
     async def watch_contested(self, contested: asyncio.Event, begin_next_term: Callable[[], None]) -> None:
@@ -368,8 +369,8 @@ class Takeover:
     def _report_error(self, error: ApiError | UndecidedError, failures: int) -> None:
         """Log why the records could not be taken over, so that no gang can be planned in this term yet.
 
-        If the error lasts, all waiting gangs get it as their reason, and pods of no gang are served. ``failures`` is
-        the number of failures in a row.
+        If the error lasts, all waiting gangs get it as their reason, and from then on calls for pods of no gang are
+        answered. ``failures`` is the number of failures in a row.
         """
         log.error("cannot take over the Reservations, so nothing is planned yet", extra={"err": str(error)})
         lasting = isinstance(error, NotFound | Forbidden) or failures >= _MAX_FAILURES

@@ -81,9 +81,10 @@ _FULL = Verdict(
 
 
 class Preempting:
-    """Evicts the victims of binding cycles; one instance serves all cycles.
+    """Evicts the victims of binding cycles; one instance serves all cycles. `Preemptions` owns it.
 
-    ``units`` checks before the first eviction whether the victims are still the right ones.
+    ``units`` is asked before the first eviction whether another scheduler would take the freed resources, and whether a
+    gang would fall below its quorum.
     """
 
     def __init__(self, parts: Parts, units: Units) -> None:
@@ -130,10 +131,10 @@ class Preempting:
         return refusal
 
     async def spare_victims(self, reservation: Reservation) -> None:
-        """Give up the preemption of an earlier term, whose reservation was dropped at recovery.
+        """Let the victims of an earlier term run on, as its ``reservation`` was dropped at recovery.
 
-        Its victims do not count as such any more, and the conditions DisruptionTarget that the earlier term wrote on
-        them are removed.
+        They do not count as victims any more, and the conditions DisruptionTarget that the earlier term wrote on them
+        are removed.
         """
         self._store.pending_victims.remove(reservation.victims)
         marked = self._list_with_condition(reservation.victims.values())
@@ -360,7 +361,7 @@ class Preempting:
         return reservation.misses_quorum(fit) and reservation.misses_quorum(fit | cycle.bound)
 
     def _has_new_members(self, victims: Iterable[Victim]) -> bool:
-        """Return whether a group that is evicted as a whole has running pods that are not among the victims.
+        """Return whether a group whose pods are evicted together has running pods that are not among the victims.
 
         They were created after the victims were chosen.
         """
@@ -394,9 +395,10 @@ class Preempting:
         return Verdict(Reason.EVICTION_REFUSED, detail=f"{first.namespace}/{first.name}: {refused[first.uid]}")
 
     def _remember_conditions(self, pending: "_PendingPreemption", victims: Sequence[Victim]) -> None:
-        """Remember that these victims, and groups evicted as a whole, have the condition DisruptionTarget.
+        """Remember that ``victims`` have the condition DisruptionTarget, or are about to get it.
 
-        It is removed from those that are not evicted in the end.
+        The same holds for the groups of which no member will run any more. The condition is removed from the victims
+        that are not evicted in the end, and from their groups.
         """
         pending.with_condition[:] = victims
         pending.whole_groups[:] = self._store.disruption_groups.list_whole({victim.uid for victim in victims})
@@ -417,7 +419,7 @@ class Preempting:
         pending.cycle.changed.set()
 
     async def _announce(self, pending: "_PendingPreemption") -> None:
-        """Write the condition DisruptionTarget to all victims, and to groups that are evicted as a whole.
+        """Write the condition DisruptionTarget to all victims, and to groups of which no member will run any more.
 
         Emit an Event about the gang, and one about each victim.
         """
@@ -499,10 +501,11 @@ class Preempting:
     async def _remove_conditions(
         self, victims: Iterable[Victim], whole: Iterable[GroupKey], evicted: AbstractSet[str] = frozenset()
     ) -> None:
-        """Remove the condition DisruptionTarget from those victims, and those of the groups ``whole``, that stay.
+        """Remove the condition DisruptionTarget from the victims that are not evicted after all, and from their groups.
 
-        ``evicted`` are the UIDs of victims whose eviction the API server has accepted: they do not stay, even if the
-        watch does not show it yet. Does nothing if this instance does not lead any more.
+        ``evicted`` are the UIDs of those ``victims`` whose eviction the API server has accepted; they keep the
+        condition. ``whole`` are the groups that have it because all their pods were to be evicted; those of which pods
+        stay lose it. Does nothing if this instance does not lead any more.
         """
         if not self._term.leads():
             return
@@ -536,7 +539,7 @@ class _PendingPreemption:
     """The victims that have the condition DisruptionTarget, or are about to get it."""
 
     whole_groups: list[GroupKey] = field(default_factory=list)
-    """The groups that are evicted as a whole: their own status has the condition DisruptionTarget, too."""
+    """The groups of which no member will run any more: their own status has the condition DisruptionTarget, too."""
 
     retry_at: dict[str, float] = field(default_factory=dict)
     """The loop time of the next try, by the UID of each victim that was tried.
@@ -547,8 +550,8 @@ class _PendingPreemption:
     def is_ready(self) -> bool:
         """Return whether victims may be evicted now: the record names all slots, and enough members exist.
 
-        Enough are those for the quorum. A plan for members beyond the quorum needs all of them, as it is not known
-        which victim makes way for which member.
+        For a gang that starts, that is its quorum. For members beyond the quorum of a running gang, it is all members
+        of the plan, as it is not known which victim makes way for which member.
         """
         complete = self.cycle.reservation.need or not self.cycle.list_lost()
         return bool(complete) and not self.cycle.out_of_reach() and self.is_recorded()

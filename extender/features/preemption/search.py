@@ -110,10 +110,13 @@ class Search(Memory):
     """The number of nodes left out because pods of other schedulers took what earlier evictions had freed there."""
 
     result_text: str = ""
-    """The result of the last search, a phrase; "" before the first one, or if the gang's user could do nothing."""
+    """The result of the last search, a phrase for the gang's verdict.
+
+    It is "" before the first search, and for results about which the gang's user can do nothing.
+    """
 
     rejected_request: PlanRequest | None = None
-    """The request that the planner rejected, to which the numbers in ``refusal`` belong; None if it is ``request``.
+    """The request that the planner rejected; None if it is ``request``. The numbers in ``refusal`` belong to it.
 
     ``request`` excludes more nodes: those kept for other gangs, and those on which earlier evictions were in vain.
     """
@@ -262,9 +265,9 @@ class Preemptions(Feature):
     def _pause_evictions(self, gang: GroupState, cycle: BindingCycle, refused: Iterable[str]) -> None:
         """Delay the next evictions for a gang; the pause doubles with each preemption in vain.
 
-        ``refused`` are the UIDs of members that kube-scheduler rejected on their planned nodes although the victims
-        were gone, without a call of filter: one of its own plugins knows more about the node. Later searches evict no
-        pods on these nodes, nor on nodes where pods of other schedulers took the freed resources.
+        ``refused`` are the UIDs of members for which kube-scheduler found no node although the victims were gone. It
+        did not even call filter, so one of its own plugins rejects the planned node. Later searches evict no pods on
+        these nodes, nor on nodes where pods of other schedulers took the freed resources.
         """
         now, refusals = self._clock(), gang.refusals
         for uid in refused:
@@ -366,9 +369,9 @@ class Preemptions(Feature):
     ) -> Decision | Verdict:
         """Return victims and plan if Serried acts on the result ``found`` of a search, else the verdict to report.
 
-        Serried does not act if preemption is only to give advice, or if resources are forecast to be free before the
-        victims would have ended. ``pause`` is the least time until the next search, in seconds: long after a search
-        that took long.
+        Serried evicts nothing if ``--preemption`` only gives advice, or if resources are forecast to be free before the
+        victims would have ended. ``pause`` is the shortest time until the next search, in seconds; after a search that
+        took long it is long, too.
         """
         group = search.waiting.group
         sooner = self._forecast_before_victims_end(group, found)
@@ -478,7 +481,7 @@ class Preemptions(Feature):
         return self._kept_slots.list_kept(search.request.members)
 
     def make_search_function(self, search: Search, gone: AbstractSet[str] = frozenset()) -> Compute:
-        """Return a function that searches the victims for ``search`` on a snapshot of the cluster.
+        """Return the function that searches the victims for ``search`` on a snapshot. A planning task runs it.
 
         The function first leaves out pods that have just started, and takes them only if there are no other victims.
         ``gone`` are the UIDs of pods that count as deleted.
@@ -523,9 +526,10 @@ class Preemptions(Feature):
     # --- dry runs by /debug ------------------------------------------------------------------------------------
 
     def find_search(self, gang: GroupState) -> Search | str:
-        """Return the search of a waiting gang, for a dry run; else why there are no victims for it, a sentence.
+        """Return the `Search` of a waiting gang, for a dry run of it. Nothing is searched yet.
 
-        Neither the mode of preemption nor a pause after an earlier search matters.
+        If a search would be pointless, return the reason instead, a sentence. The `Search` is returned even while
+        preemption is off, and during the pause after an earlier search.
         """
         search = gang.memory.find(Search)
         if search is None:
@@ -607,9 +611,9 @@ def _name_outcome(found: Preemption | NoVictims | None) -> str:
 
 
 def _describe_finding(found: Preemption | NoVictims | None) -> str:
-    """Return a sentence about the result of a search, as `_explain` does.
+    """Return a sentence about the result of a search, for dry runs; ``found`` is None if the search took too long.
 
-    This includes results about which the user of the gang can do nothing: for those `_explain` returns "".
+    It is never "": unlike `_explain`, it also covers results about which the user of the gang can do nothing.
     """
     if isinstance(found, Preemption) and not found.victims:
         return "the gang fits without evictions now"
@@ -634,7 +638,7 @@ def _explain(found: Preemption | NoVictims | None) -> str:
 
 
 def describe_victims(units: Collection[EvictionUnit]) -> str:
-    """Return a phrase with the number of pods in these units, which are evicted, and some of their names."""
+    """Return a phrase with the number of pods in these units, i.e. of the victims, and some of their names."""
     pods = [pod for unit in units for pod in unit.pods]
     return f"{len(pods)} pods of lower priority ({name_victims(pods)})"
 

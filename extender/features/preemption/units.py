@@ -98,7 +98,7 @@ class RefusedEvictions:
 
 @dataclass(frozen=True, slots=True)
 class VictimCandidates:
-    """All units that a search may choose from, and how many pods budgets and gangs may lose."""
+    """All units that a search may choose from, and how many pods budgets and gangs may lose (``allowances``)."""
 
     units: tuple[EvictionUnit, ...]
     allowances: Allowances
@@ -149,7 +149,11 @@ class Units:
         return VictimCandidates(tuple(units), Allowances(listing.gangs, listing.allowed))
 
     def _add_unit(self, listing: "_Listing", pod: Pod, group: PodGroup | None) -> None:
-        """Add the unit of a pod to the listing. Does nothing if another pod of the unit has added it before."""
+        """Add the unit of a pod, i.e. the pod and all pods that are evicted together with it, to the listing.
+
+        Does nothing if another pod of the unit has added it before. ``group`` is the pod's gang, None for a pod of no
+        gang.
+        """
         if group is not None and group.key not in listing.priorities:
             listing.priorities[group.key] = self._priorities.find_object_priority(group.key)
             listing.gangs.update(self._list_spare_members(group, listing.ending))
@@ -289,7 +293,8 @@ class Units:
     def _is_contested(self, name: str, rivals: Collection[Shape]) -> bool:
         """Return whether a pod of one of the shapes ``rivals`` would fit on the node ``name`` if the node were empty.
 
-        True, too, if there are too many shapes to check. False for an unknown node.
+        A shape stands for the pods with the same requests and constraints. Return True if there are too many shapes to
+        check, False for an unknown node.
         """
         node = self._nodes.get(name)
         return node is not None and (
@@ -332,11 +337,11 @@ class Units:
 
 @dataclass(slots=True, eq=False)
 class _Listing:
-    """The state of one call of `Units.list_candidates`.
+    """The units collected so far, and caches, during one call of `Units.list_candidates`.
 
     ``alone_in`` is the topology key if the preemptor is an exclusive gang, i.e. wants a domain of that key for itself;
-    else None. ``ending`` are the UIDs of pods that will end anyway. ``rivals`` are the shapes of waiting pods of other
-    schedulers.
+    else None. ``ending`` are the UIDs of pods that will end anyway. ``rivals`` are the shapes (requests and
+    constraints) of waiting pods of other schedulers.
     """
 
     units: list[EvictionUnit]
@@ -428,11 +433,11 @@ _YOUNG = "they have just started (--preemption-spare)"
 
 
 def enforce_budgets(candidates: VictimCandidates) -> VictimCandidates:
-    """Return the candidates with limits, so that victims in sum stay within their PodDisruptionBudgets.
+    """Return the candidates with limits for the search: victims in sum must stay within their PodDisruptionBudgets.
 
-    This is for preemption by the Eviction API, which enforces budgets. A unit with more pods under one budget than it
-    allows is marked as protected, and so is a unit with a pod under two budgets: the API server never evicts such a
-    pod.
+    For instance, at most 2 of the victims may have a budget that allows 2 evictions. This is for preemption by the
+    Eviction API, which enforces budgets. A unit with more pods under one budget than it allows is marked as protected,
+    and so is a unit with a pod under two budgets: the API server never evicts such a pod.
     """
     allowed = candidates.allowances.budgets
     if not allowed:
@@ -442,10 +447,10 @@ def enforce_budgets(candidates: VictimCandidates) -> VictimCandidates:
 
 
 def enforce_quorums(candidates: VictimCandidates) -> VictimCandidates:
-    """Return the candidates with limits, so that no victim's gang falls below its quorum.
+    """Return the candidates with limits for the search: no gang of the victims may fall below its quorum.
 
-    Only members beyond the quorum can be victims then. Units that are a whole gang, planned gangs, and members of a
-    gang that is already below its quorum are marked as protected.
+    For instance, a gang with 5 members and minCount 3 may lose 2. Units that are a whole gang, planned gangs, and
+    members of a gang that is already below its quorum are marked as protected.
     """
     gangs = candidates.allowances.gangs
     kept = _protect(candidates, BREAKS, lambda unit: unit.gang is not None and not _can_spare(unit, gangs))

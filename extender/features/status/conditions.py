@@ -36,10 +36,14 @@ DisruptionTarget.
 """
 
 _READY_MANAGER = "serried-ready"
-"""The field manager of Ready and FirstQuorum once the first condition is True, as that one is no longer sent then."""
+"""The field manager of Ready and FirstQuorum once the group is scheduled.
+
+The condition of that is final and not sent again. So server-side apply would remove it if its own field manager wrote
+Ready or FirstQuorum alone.
+"""
 
 _MAX_GONE = 1000
-"""Deleted groups are forgotten once more are remembered than twice the existing ones plus this number."""
+"""The deleted groups in memory are forgotten once they exceed the existing groups by this number."""
 
 _Condition = tuple[str, str, str]
 """Status, reason and message."""
@@ -83,7 +87,7 @@ class Conditions:
         """The conditions written last, by the object's UID."""
 
     async def write(self, group: PodGroup, verdict: Verdict) -> None:
-        """Write the conditions for the verdict to the group, and to all groups of its tree.
+        """Write the conditions for the verdict (see the module) to the group, and to all groups of its tree.
 
         Objects that were deleted are skipped. If writes fail, the other groups are still written; then the first
         ApiError is raised.
@@ -242,7 +246,7 @@ def _encode_first_quorum(item: PodGroup | Composite, place: FirstQuorum) -> dict
 def _is_running_again(item: PodGroup | Composite, tree: Tree, members: GroupMembers) -> bool:
     """Return whether all running pods of a group started after it got the condition DisruptionTarget.
 
-    False if it has no such condition.
+    The condition is removed then. False if the group has no such condition.
     """
     if item.preempted is None:
         return False

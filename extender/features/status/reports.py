@@ -45,7 +45,7 @@ _SETTLE_SECONDS = 0.8
 """The time for which a reason must stay the same before it is written to condition and events (decision 4)."""
 
 _PASSING_SECONDS = 0.9
-"""The time for which a reason with `Trait.TRANSIENT` must stay the same until it is written; it usually ends before."""
+"""The time for which a reason that usually passes in a moment (`Mark.PASSES`) must stay the same to be written."""
 
 _MAX_SETTLE_SECONDS = 0.9
 """The longest wait for a reason to stay the same.
@@ -54,10 +54,13 @@ Afterwards the present reason is written even if reasons keep changing.
 """
 
 _PROGRESS_SECONDS = 2.0
-"""The longest wait for a reason with `Trait.TRANSIENT`, or for new numbers of a reason that is written, to settle."""
+"""The longest wait of a verdict for its reason to stay the same, in two cases.
+
+The reason usually ends within a moment (`Mark.PASSES`), or it is written already and only its numbers are new.
+"""
 
 _BURST_SECONDS = 5.0
-"""The longest time for which a verdict with `Trait.PROGRESS` waits because gangs are being bound.
+"""The longest time for which the verdict of a gang that makes progress (`Mark.GOOD`) waits for other gangs' Bindings.
 
 It is counted from the group's first verdict that is not written yet.
 """
@@ -84,7 +87,7 @@ _MAX_WRITES = 8
 """The most groups whose conditions are written at the same time."""
 
 _MAX_GONE = 1000
-"""Deleted groups are forgotten once more groups are remembered than twice the existing ones plus this number."""
+"""The deleted groups in memory are forgotten once they exceed the existing groups by this number."""
 
 
 PRIORITY_MISMATCH = "PriorityMismatch"
@@ -164,8 +167,8 @@ class Reports:
 
     The writes of one group follow each other, and each writes the newest verdict. Groups do not wait for each other,
     but at most eight are written at a time; namespaces take turns. If a condition cannot be written, it is tried again
-    after a pause, which a new verdict does not shorten; events are emitted all the same. Verdicts with
-    `Trait.PROGRESS` wait while gangs are being bound: their writes would compete with the Bindings, and are often
+    after a pause, which a new verdict does not shorten; events are emitted all the same. Verdicts of gangs that make
+    progress (`Mark.GOOD`) wait while gangs are being bound: their writes would compete with the Bindings, and are often
     outdated soon.
     """
 
@@ -405,7 +408,10 @@ class Reports:
         return None
 
     def _waits_for_bindings(self, pending: _Pending) -> bool:
-        """Return whether a verdict has to wait because gangs are being bound: it has `Trait.PROGRESS` and is recent."""
+        """Return whether the write of a verdict has to wait because gangs are being bound.
+
+        Only verdicts of gangs that make progress (`Mark.GOOD`) wait, and at most five seconds.
+        """
         recent = pending.begun <= self._clock() < pending.begun + _BURST_SECONDS
         return recent and _is_good(pending.verdict) and self._is_binding()
 
@@ -510,10 +516,11 @@ class Reports:
                 self._events.emit(about, "Warning", reason, text)
 
     def _is_repeated(self, key: GroupKey, uid: str, group: PodGroup | None, verdict: Verdict) -> bool:
-        """Return whether an event would repeat the last one about this object (``uid``).
+        """Return whether an event with this verdict would repeat the last event about the same object (``uid``).
 
-        An event with other numbers does not, except if the gang was and is Scheduled. Without an earlier event by this
-        process, Scheduled repeats the PodGroup's condition if that is True already.
+        An event with the same reason but other numbers is no repetition, except that Scheduled repeats Scheduled. If
+        this process has emitted no event about the object, only Scheduled can be one: if the PodGroup's condition
+        already says so.
         """
         last_uid, last = self._last_events.get(key, ("", None))
         if last is None or last_uid != uid:
@@ -559,7 +566,7 @@ async def _log_failure(group: GroupKey, write: Awaitable[None]) -> None:
 
 
 def _read_reason(group: PodGroup | None) -> Reason | None:
-    """Return the reason in a PodGroup's condition if it is one to wait; None if there is none."""
+    """Return the reason in a PodGroup's condition, if it says why the gang waits; else None."""
     said = group.condition[2].partition(":")[0] if group is not None and group.condition is not None else ""
     found = find_reason(said)
     return None if found is None or Trait.PROGRESS in found.traits else found
@@ -570,9 +577,10 @@ def _is_good(verdict: Verdict) -> bool:
 
 
 def _replaces_delayed(before: _Pending, verdict: Verdict, now: float) -> bool:
-    """Return whether a verdict without `Trait.PROGRESS` replaces one that was delayed because of Bindings.
+    """Return whether ``verdict`` replaces one whose write was delayed because gangs are being bound.
 
-    The new verdict must settle from the beginning: the time of the delay does not count.
+    So ``before`` is about a gang that made progress (`Mark.GOOD`), and ``verdict`` says why it waits. The new verdict
+    must settle from the beginning: the time of the delay does not count. ``now`` is in loop seconds.
     """
     return _is_good(before.verdict) and not _is_good(verdict) and now > before.begun + _MAX_SETTLE_SECONDS
 
