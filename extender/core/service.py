@@ -225,7 +225,7 @@ class ExtenderService:
         return self._store.domain_use.score(names) if self.synced else [0] * len(names)
 
     def preempt(self, pod: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Return those of the candidates, with their victims, of which kube-scheduler may evict the victims of one.
+        """Return those of the candidates from which kube-scheduler may choose one, to evict its victims for a pod.
 
         Empty for a member of a gang, because Serried plans the victims for a whole gang. For other pods,
         features may remove candidates. kube-scheduler may call this without evicting any pod afterwards.
@@ -246,9 +246,9 @@ class ExtenderService:
         return self.synced and group is not None and group.schedules_individually
 
     def _waits_for_gate(self, key: GroupKey) -> bool:
-        """Return whether the members of a group that are placed one by one have to wait for each other.
+        """Return whether the pods of a group without minCount, which are placed one by one, have to wait now.
 
-        They do while one of them has a scheduling gate that is not Serried's, if kube-scheduler queues the
+        They wait while one of them has a scheduling gate that is not Serried's, if kube-scheduler queues the
         group as a whole.
         """
         return self._store.members.has_gated(key) and self._store.groups[key].waits_for_gated_members

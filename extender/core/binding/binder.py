@@ -80,7 +80,7 @@ def _raise_refusal(check_permit: Callable[[], Refusal | None]) -> None:
 def make_annotations(rank: int | None, domain: str, gang: str = "") -> dict[str, str]:
     """Return the annotations that a member's Binding writes to its pod.
 
-    One each for the rank, the domain, and the gang (from `format_gang`). There is none for a None or "".
+    One each for the rank, the domain, and the gang (from `format_gang`). A None or "" leaves its annotation out.
     """
     ranked = {} if rank is None else {RANK: str(rank)}
     return ranked | ({DOMAIN: domain} if domain else {}) | ({GANG: gang} if gang else {})

@@ -59,7 +59,8 @@ class OwnerLookup:
     async def look_up(self, key: GroupKey, waiters: Set[Waiter]) -> None:
         """Ask the API server whether the owner exists for which the pods of a group wait, and requeue the group.
 
-        The answer, or that there was none, is written into the group's state. ``waiters`` are these pods.
+        The answer, or that there was none, is written into the group's state. ``waiters`` are these pods, one `Waiter`
+        for all pods with the same owner UID.
         """
         owner_key = owner_of_provisional(key)
         if owner_key is None:

@@ -30,13 +30,13 @@ M = TypeVar("M", bound=Memory)
 
 
 class Memories(dict[type[Memory], Memory]):
-    """What features remember of one group, by the class of the memory.
+    """What features remember of one group: by each feature's subclass of `Memory`, the object of that class.
 
     Empty for a group about which no feature remembers anything.
     """
 
     def get_or_create(self, kind: type[M]) -> M:
-        """Return the memory of this class. Create it, without arguments, if there is none yet."""
+        """Return what a feature remembers of the group, as an object of its class. Create the object if need be."""
         found = self.find(kind)
         if found is None:
             found = kind()
@@ -44,7 +44,7 @@ class Memories(dict[type[Memory], Memory]):
         return found
 
     def find(self, kind: type[M]) -> M | None:
-        """Return the memory of this class; None if there is none."""
+        """Return what a feature remembers of the group, as an object of its class; None if it remembers nothing."""
         found = self.get(kind)
         return found if isinstance(found, kind) else None
 

@@ -43,9 +43,9 @@ _STATES_PER_STEP = 500
 """The number of groups that are checked without a pause for filter calls, when looking for groups that are due."""
 
 _FRESH_SECONDS = 2.0
-"""The age in seconds up to which this instance's clock says when a quorum was complete.
+"""The seconds within which a quorum counts as just completed, so that this instance's clock gives its time.
 
-For older quorums the creation times of pods say so, which are exact to the second only.
+For older quorums, such as those before a restart, the creation times of the pods give it, which are whole seconds.
 """
 
 _GROUPS_PER_STEP = 100

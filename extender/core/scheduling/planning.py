@@ -91,9 +91,9 @@ class Planning:
         return found
 
     def describe_wait(self, state: GroupState, request: PlanRequest) -> Verdict | None:
-        """Return the verdict Planning for a gang whose plan is being made.
+        """Return the verdict PLANNING for a gang whose plan is being made.
 
-        None if its last verdict shall stay, because it says more.
+        None if its last verdict says more, for instance what is missing, and so is to stay.
         """
         lasting = state.verdict is not None and Trait.OUTLASTS_PLANNING in state.verdict.reason.traits
         return None if lasting else Verdict(Reason.PLANNING, need=request.need or len(request.members))
@@ -180,7 +180,10 @@ class KeptSlots:
 
 
 class KeptSlotPlanner:
-    """Plans members of which some may be replacements. ``plan`` finds nodes for those that get no vacancy."""
+    """Plans members of which some may replace deleted ones, for which vacancies are kept.
+
+    ``plan`` finds nodes for the members that get no vacancy.
+    """
 
     def __init__(self, store: Store, plan: Planner) -> None:
         self._store = store

@@ -359,7 +359,7 @@ _MAX_ANSWERS = 4
 
 
 class TaskResult(NamedTuple):
-    """The result of one task, as the child sends it."""
+    """The result of one task, as the child process sends it."""
 
     finished: bool
     """True if there is an answer; False if the limit was reached."""
@@ -372,7 +372,7 @@ class TaskResult(NamedTuple):
 
 
 class ChildMessage(NamedTuple):
-    """The one message that a child sends, when it ends."""
+    """The one message that a child process sends, when it ends."""
 
     reports: list[TaskResult]
     """The results: first that of the child's own task, then those of its ``batch`` for which there was time."""
