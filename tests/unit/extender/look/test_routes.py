@@ -91,7 +91,7 @@ async def test_the_settings_are_shown_as_a_command_line_would_have_them(http: ht
         "variable": "SERRIED_QUEUE_AGEING",
         "value": "off",
         "default": "86400",
-        "about": "waiting time after which a gang counts as one priority higher, or off",
+        "about": "seconds of waiting after which a gang counts as one priority higher; off: never",
     }
     assert settings["--scheduler-name"]["value"] == "a,b"
     assert settings["--filter-listen"]["value"] == "127.0.0.1:8910"
