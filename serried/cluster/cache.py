@@ -610,9 +610,9 @@ class Store:
         return DEFERRED_COST
 
     def _extend_again(self, rule: Rule) -> int:
-        """Compute again what rules add to some nodes, which are those that ``rule`` returns as changed.
+        """Compute again what all rules add to the nodes that one rule reports as changed (`Rule.take_changed_nodes`).
 
-        Return their number.
+        Return the number of these nodes; there may be more for a next call.
         """
         names = rule.take_changed_nodes()
         for name in names:

@@ -42,7 +42,7 @@ class DomainUse:
         """The nodes that were added, changed or deleted, or whose usage has changed, since the last `score`."""
 
     def note_group(self, old: PodGroup | None, new: PodGroup | None) -> None:
-        """Update the counted keys for a PodGroup that has changed from ``old`` to ``new``; None: it does not exist.
+        """Update which topology keys are counted, as a PodGroup has changed from ``old`` to ``new``; None: no PodGroup.
 
         O(nodes) for a new key.
         """

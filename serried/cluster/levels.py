@@ -181,7 +181,7 @@ class Levels:
     def put(self, held: dict[str, Said], item: Said) -> None:
         """Add or replace an object that names labels of levels.
 
-        ``held`` is the map for its kind: ``declared``, ``kueue`` or ``grove`` of this object.
+        ``held`` is the map for its kind: ``declared``, ``kueue`` or ``grove`` of this `Levels`.
         """
         held[item.name] = item
         self._update_candidates()
@@ -189,7 +189,7 @@ class Levels:
     def drop(self, held: dict[str, Said], name: str) -> None:
         """Remove an object that names labels of levels.
 
-        ``held`` is the map for its kind: ``declared``, ``kueue`` or ``grove`` of this object.
+        ``held`` is the map for its kind: ``declared``, ``kueue`` or ``grove`` of this `Levels`.
         """
         held.pop(name, None)
         self._update_candidates()

@@ -101,7 +101,7 @@ class Members:
 
         self._members: dict[GroupKey, dict[str, None]] = {}
         self._state_of: dict[str, tuple[MemberState, str]] = {}
-        """The state with which each member was counted, and the name of its PodGroup in the tree."""
+        """By pod UID: the state with which the member was counted, and its PodGroup in the tree ("" without tree)."""
 
         self._by_state: dict[tuple[GroupKey, MemberState], dict[str, None]] = {}
         self._counts: dict[GroupKey, Counter[tuple[MemberState, str]]] = {}

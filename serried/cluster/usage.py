@@ -589,7 +589,8 @@ class Snapshots:
         """Return a snapshot of the cluster for a plan of ``members``, which have this priority.
 
         Resources of other nominated pods count as used if their priority is equal or higher. The slots of vacancies
-        count as used, except those in ``leaving``: these are kept for the members themselves, and would be given up.
+        count as used, except those in ``leaving``. Those are kept for the planned gang itself, and the plan may use
+        their resources in another way.
         """
         used: dict[str, Resources] = {}
         for vacancy in leaving:

@@ -156,9 +156,8 @@ class DeviceClaims(Rule):
             for selection in demand.selections:
                 self.inventory.release(selection)
             demand = self._resolve(pod, coming)
-        if (
-            demand.claim_set or demand.all_requests or demand.admin_requests
-        ):  # nodes only have amounts that existing pods request
+        # Nodes only have those pseudo resources that existing pods request.
+        if demand.claim_set or demand.all_requests or demand.admin_requests:
             demand.add_uncountable("its claims ask for more than numbers of devices")
             demand.claim_set, demand.all_requests, demand.admin_requests = None, [], []
         self._amounts.register(demand, 1)

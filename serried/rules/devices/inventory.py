@@ -489,9 +489,8 @@ class Inventory:
                 criteria, selectors, self._name(criteria), beyond=beyond
             )
             self._unmatched.append((selection, dropped))
-            self.epoch += bool(
-                dropped
-            )  # the new selection may reuse a name under which dropped selections were counted
+            # The new set of devices may get the name of a dropped one, under which devices were counted so far.
+            self.epoch += bool(dropped)
         selection.users += 1
         return selection
 
@@ -693,7 +692,10 @@ def _reduce(selections: tuple[SelectedDevices, ...], masks: Mapping[SelectedDevi
 
 
 def _join(sets: Iterable[DeviceUnion]) -> list[DeviceUnion]:
-    """Return the sets, with those that overlap, directly or through others, merged into one."""
+    """Return these sets, with those merged into one that have an element in common, directly or through other sets.
+
+    The elements are `SelectedDevices`.
+    """
     joined: list[DeviceUnion] = []
     for each in sets:
         apart = [other for other in joined if not other & each]

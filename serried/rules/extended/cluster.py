@@ -134,8 +134,8 @@ class ExtendedResources(Rule):
     def _update_sources(self, counts: Counter[str], less: Iterable[str], more: Iterable[str]) -> None:
         """Update how many sources each resource has: nodes that list it, or DeviceClasses that provide it.
 
-        ``less`` are the resources that one source had before, ``more`` those that it has now. Pods that request a
-        resource have changed if it got its first source, or lost its last one.
+        ``counts`` is this number by resource. ``less`` are the resources that one source had before, ``more`` those
+        that it has now. Pods that request a resource have changed if it got its first source, or lost its last one.
         """
         less = frozenset(less)
         more = frozenset(more)

@@ -247,9 +247,9 @@ class MatchingPods(Rule):
     def take_changes(self) -> RuleChanges | None:
         """Return some of the changes since the last call, as far as they are known; None if there are none.
 
-        ``recounted`` are pods that other rules select than before, ``reached`` are the pseudo resources by which
-        waiting pods may fit on other nodes, and ``pods`` are those that need not wait any more, because all pods that
-        their rules select are counted.
+        In the result ``recounted`` are pods that other rules select than before, ``reached`` are the pseudo resources
+        by which waiting pods may fit on other nodes, and ``pods`` are those that need not wait any more, because all
+        pods that their rules select are counted.
         """
         if not self._recounts and not self._reached and not self._uncounted:
             return None

@@ -154,9 +154,9 @@ class Volumes(Rule):
             self._note(pod.uid, None)
 
     def take_changes(self) -> RuleChanges | None:
-        """Return up to AT_ONCE pods that need `shape_pod` again, and as many members for which a volume is free now.
+        """Return up to AT_ONCE pods that need `shape_pod` again, and waiting pods for which a volume has become free.
 
-        None if there are no more.
+        The latter are up to AT_ONCE as well (``members`` of the result). None if there are no more.
         """
         if not (self._changed_pods or self._may_fit):
             return None

@@ -104,8 +104,8 @@ class _VolumeIndex:
 class _Attachments:
     """Checks the volume limits of nodes for volumes that several pods share (NodeVolumeLimits).
 
-    The planner counts a volume of one pod like a resource. A shared volume counts once on a node, with the first pod
-    there that uses it, which only this check knows.
+    The planner counts a volume of one pod like a resource. A shared volume counts once on a node, for the first pod on
+    the node that uses it. So this check knows which members were placed on each node.
     """
 
     def __init__(self, snapshot: Snapshot, classes: Sequence[MemberClass]) -> None:
@@ -184,7 +184,7 @@ class VolumeChoices(PlanRule):
         """The nodes on which members of a class (equal members) lack a volume, wherever other members are placed."""
 
         self._placed: dict[tuple[MemberClass, str], list[_ChosenVolumes]] = {}
-        """The volumes chosen for the placed members, by class and node."""
+        """The volumes chosen for the placed members, by class (equal members) and node."""
         self._attachments = _Attachments(snapshot, classes)
         self.couples = any(choices for choices in self._choices.values()) or self._attachments.couple
 
