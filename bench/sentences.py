@@ -110,8 +110,10 @@ def _list_logged(tree: ast.Module) -> set[ast.AST]:
 
 def _is_command(function: ast.FunctionDef) -> bool:
     """Return True if the docstring of a function in ``cli`` is the text of a command's ``--help``."""
-    types = {each.id for each in ast.walk(function.args) if isinstance(each, ast.Name)}
-    return bool(types & {"Output", "Target"})
+    parameters = function.args
+    optional = [parameters.args[-1 - place] for place in range(len(parameters.defaults))]
+    types = [ast.unparse(each.annotation) for each in optional if each.annotation]
+    return "Output" in types or any(each.arg == "target" for each in parameters.kwonlyargs)
 
 
 def _is_log(call: ast.Call) -> bool:

@@ -54,6 +54,7 @@ def explain_missing(command: str) -> str:
     if not needed or (find_spec(room) and find_spec(needed)):
         return ""
     return (
-        f"this needs the server's code, which serried-cli does not have: run it in the image {IMAGE}:{__version__}, "
+        "this command needs the server's code, which serried-cli does not have: run the command in the image "
+        f"{IMAGE}:{__version__}, "
         "or install the package serried"
     )

@@ -128,7 +128,9 @@ class DebugApi:
         try:
             return read_json(answer.body)
         except ValueError as error:
-            said = f"{self._name} answers /debug/{path} with no JSON: is this an extender of Serried?"
+            said = (
+                f"{self._name} does not answer /debug/{path} with JSON: check that the address is that of an extender"
+            )
             raise CommandError(ExitCode.UNREACHABLE, said) from error
 
     async def read_selfcheck(self) -> JSON | str:
@@ -143,14 +145,14 @@ class DebugApi:
         said = error.message or error.reason
         # The extender's own 404 differs from an API server's, and only that one is raised as NotFound.
         if error.status == 404 and said == "Not Found":
-            other = "it is of another version than this command, or its address is not that of an extender"
+            other = "the server has another version than this command, or is no extender"
             return CommandError(ExitCode.UNREACHABLE, f"{self._name} has no /debug/{path}: {other}")
         if error.status == 404:
             return CommandError(ExitCode.NOT_FOUND, said)
         if error.status in {400, 422} and describe_failure(error) == said:
             return CommandError(ExitCode.USAGE, said)
         if error.status == 401 and self._token_problem:
-            token_problem = f"No token could be made for it: {self._token_problem}"
+            token_problem = f"Serried could not create a token for the extender: {self._token_problem}"
             return CommandError(ExitCode.UNREACHABLE, f"{self._name} does not answer: {said}. {token_problem}")
         return CommandError(ExitCode.UNREACHABLE, f"{self._name} does not answer: {describe_failure(error)}")
 
@@ -161,14 +163,14 @@ _NO_PROXY = (
 )
 
 _MEANINGS = (
-    (r"Connect call failed|Connection refused", "nothing listens there (connection refused)"),
-    (r"WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE", "it speaks plain HTTP, so its address begins with http://"),
-    (r"HTTP request to an HTTPS server", "it speaks TLS, so its address begins with https://"),
+    (r"Connect call failed|Connection refused", "nothing listens at this address (connection refused)"),
+    (r"WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE", "the server speaks plain HTTP: use an address with http://"),
+    (r"HTTP request to an HTTPS server", "the server speaks TLS: use an address with https://"),
     (
         r"Name or service not known|nodename nor servname|name resolution|No address assoc",
-        "its name is not known (DNS)",
+        "DNS does not know its name",
     ),
-    (r"Network is unreachable|No route to host", "the network has no way there"),
+    (r"Network is unreachable|No route to host", "the network has no route to the address"),
     (
         r"ServerDisconnectedError|Server disconnected|Connection reset",
         "it closed the connection without an answer; if it speaks TLS, its address begins with https://",
@@ -245,7 +247,7 @@ async def _list_pods(client: "ApiClient", home: str, server: str) -> list[JSON]:
     try:
         pods = [pod async for pod in client.items(PODS, Selection(namespace=home, labels=LABELS))]
     except Forbidden as error:
-        said = f"{error.message}; the right to list pods there is needed, or an address with --server"
+        said = f"{error.message}; get the right to list pods in this namespace, or set --server"
         raise CommandError(ExitCode.UNREACHABLE, said) from error
     except ApiError as error:
         doing = "does not list pods" if error.status else "does not answer"
@@ -253,7 +255,7 @@ async def _list_pods(client: "ApiClient", home: str, server: str) -> list[JSON]:
     if not pods:
         said = (
             f"Serried is not installed in namespace {home} of {server}: it has no pod with the labels {LABELS}; "
-            "--serried-namespace names another namespace, --server the extender's own address"
+            "set --serried-namespace to another namespace, or --server to the extender's address"
         )
         raise CommandError(ExitCode.UNREACHABLE, said)
     phases = {_name_pod(pod): pod.get("status", {}).get("phase", "Unknown") for pod in pods}
@@ -283,7 +285,7 @@ async def _find_leader(client: "ApiClient", target: Target, pods: Sequence[JSON]
     for debug, check in found:
         if check.get("active"):
             return debug
-    print_note("no extender leads at the moment: the answer is from one that does not lead, and knows no plans")
+    print_note("no extender leads now: the answer is from a standby, which knows no plans")
     return found[0][0]
 
 

@@ -393,7 +393,11 @@ class _AdmissionDryRun:
             allowed = await has_right(self._client, Right("create", PODS, namespace=namespace))
         except ApiError as error:
             return f"{_ALL_REST} in namespace {namespace}: {error}"
-        return "" if allowed else f"{_ALL_REST} in namespace {namespace}: that takes the right to create pods there"
+        return (
+            ""
+            if allowed
+            else (f"{_ALL_REST} in namespace {namespace}: this needs the right to create pods in the namespace")
+        )
 
     async def _list_quotas(self, namespace: str) -> list[Any]:
         try:

@@ -118,14 +118,14 @@ def _load_replay() -> Loaded:
 COMMANDS = (
     Command("explain", _load_explain, "Show why a gang waits, and what would make it fit."),
     Command("gangs", _load_gangs, "Show all gangs, and what each waits for."),
-    Command("queue", _load_queue, "Show the gangs that wait for room, in their order."),
+    Command("queue", _load_queue, "Show the gangs that wait for resources, in their order."),
     Command("top", _load_top, "Show how full racks, zones or other domains are."),
     Command("decisions", _load_decisions, "Show the last decisions."),
     Command("page", _load_page, "Open the page with the map of nodes in the browser."),
     Command("install", _load_install, "Install Serried, or upgrade it, and check the cluster."),
     Command("check", _load_check, "Find mistakes in an installation, and show how to fix them."),
-    Command("uninstall", _load_uninstall, "Remove Serried, and what it has set on pods and groups."),
-    Command("whatif", _load_whatif, "Show whether gangs would fit, where, and at whose cost."),
+    Command("uninstall", _load_uninstall, "Remove Serried, and its changes to pods and groups."),
+    Command("whatif", _load_whatif, "Show whether gangs would fit, where, and which pods end."),
     Command("replay", _load_replay, "Repeat the decisions of snapshots, without a cluster."),
     Command("version", _load_version, "Show the versions of the command and of what runs."),
 )

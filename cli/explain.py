@@ -25,7 +25,7 @@ def advise(reason: str, message: str = "", key: str = "") -> str:
     gang requires, "" for none.
     """
     if NO_LABEL in message:
-        return "label the nodes: those with one value of the label are one domain"
+        return "label the nodes: nodes with the same value of the label form one domain"
     if NO_USE_TO_WAIT in message:
         return "ask for less, " + ("or for one domain of a wider level, " if key else "") + "or add nodes"
     known = find_reason(reason)
@@ -181,7 +181,7 @@ def _list_facts(group: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     yield "kind", ", ".join(filter(None, (kind, size)))
     yield "state", find_state(group).capitalize()
     _, colon, sentence = group["message"].partition(": ")
-    yield "reason", group["reason"] or "none yet: Serried has not tried to plan it"
+    yield "reason", group["reason"] or "none yet: Serried has not tried to plan the gang"
     yield "why", format_times(sentence if colon else group["message"])
     if advice := advise(group["reason"], group["message"], group["topologyKey"]):
         yield "what helps", advice
@@ -240,7 +240,7 @@ def _draw_diagnosis(diagnosis: Mapping[str, Any]) -> Iterator[Part]:
     if diagnosis["advice"]:
         yield make_table(("WHAT WOULD MAKE IT FIT",), [(each["text"],) for each in diagnosis["advice"]])
     elif diagnosis["advice"] is not None:
-        yield "No single change of those that were tried would make it fit."
+        yield "No single change that Serried tried would make the gang fit."
     rows = [
         (each["domain"] or "the cluster", f"{each['slots']} of {each['need']}", each["nodes"], _describe_hurdles(each))
         for each in diagnosis["domains"][:_MOST_DOMAINS]

@@ -193,7 +193,10 @@ async def _run(asked: Installation, target: Target, seconds: float, *, dry_run: 
             await work.apply(objects)
             await work.await_ready(seconds)
         except ApiError as error:
-            said = f"{server}: {describe_failure(error)}; fix this and run the command again: it continues from there"
+            said = (
+                f"{server}: {describe_failure(error)}; fix this and run the command again: the command continues "
+                "from there"
+            )
             raise CommandError(ExitCode.UNREACHABLE, said) from error
     await check_after(target)
     sys.stdout.write(_NEXT.format(version=__version__))
@@ -324,7 +327,7 @@ class Install:
             labels = (there or {"metadata": {}})["metadata"].get("labels") or {}
             where, home = f"{each['kind'].lower()} {each['metadata']['name']}", labels.get(INSTALLATION, HOME)
             if labels.get(MANAGED_BY) == "Helm":
-                what = "Helm installed it, and would revert changes made without Helm"
+                what = "Helm installed Serried, and would revert changes made without Helm"
                 fix = "use helm upgrade, or run helm uninstall first"
                 found.setdefault("Helm", Finding(Severity.ERROR, Area.CLUSTER, where, what, fix))
             elif home != HOME:
@@ -344,8 +347,16 @@ class Install:
         names = ", ".join(sorted({str(each.resource) for each in await list_missing(self._client, rights)}))
         if not names:
             return []
-        what = f"you may not write {names}, which the installation consists of"
-        return [Finding(Severity.ERROR, Area.RIGHTS, "your rights", what, "run it as an administrator (cluster-admin)")]
+        what = f"you may not write {names}, which the installation needs"
+        return [
+            Finding(
+                Severity.ERROR,
+                Area.RIGHTS,
+                "your rights",
+                what,
+                ("run the command as an administrator (cluster-admin)"),
+            )
+        ]
 
     async def _check_waiting(self) -> list[Finding]:
         """Return a warning for each owner, such as a Job, whose pods already wait for Serried's scheduler.
@@ -520,7 +531,7 @@ def _describe_early(count: int) -> str:
 def _write_yaml(objects: Iterable[JSON]) -> str:
     import yaml  # noqa: PLC0415 - an installation needs none
 
-    print_note("nothing was done: this is what would be applied")
+    print_note("nothing was changed: the command would apply these objects")
     return str(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, width=120))
 
 

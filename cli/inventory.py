@@ -162,4 +162,4 @@ async def _list(client: ApiClient, kinds: Sequence[Resource], selection: Selecti
 
 def missing_rights_error(missing: str) -> CommandError:
     """Return the error that ends the command because the user lacks rights. ``missing`` lists them as text."""
-    return CommandError(ExitCode.NO, f"nothing was done: you may not {missing}; run it as an administrator")
+    return CommandError(ExitCode.NO, f"nothing was done: you may not {missing}; run the command as an administrator")

@@ -197,7 +197,7 @@ def draw_decisions(
     ``namespace`` is the only one that is shown, "" for all.
     """
     if not decisions and not left_off:
-        yield f"Nothing has been decided{f' in namespace {namespace}: -A shows all' if namespace else ''}."
+        yield f"Serried has decided nothing{f' in namespace {namespace}: -A shows all' if namespace else ''}."
     yield _tabulate_decisions(decisions, output)
     if left_off:
         yield f"{left_off} {'more ' if decisions else ''}are not shown: see --limit."
@@ -251,7 +251,7 @@ def show_queue(
 
     if watch:
         tabulate = partial(_tabulate_queue, output=output)
-        listing = Listing(fetch, "waiting", identify, tabulate, "waits for room no longer")
+        listing = Listing(fetch, "waiting", identify, tabulate, "does not wait for resources any more")
         watch_rows(target, listing, output)
     queue = ask(target, fetch)
     others, hidden = queue.pop("elsewhere", 0), queue.pop("hidden")
@@ -334,7 +334,7 @@ def draw_queue(queue: Document, output: OutputFormat, namespace: str = "", elsew
         yield from _draw_head(queue["head"])
     where = f" in namespace {namespace}" if namespace else ""
     if not queue["waiting"] and not queue["leftOff"]:
-        yield f"No gang waits for room{where}."
+        yield f"No gang waits for resources{where}."
     yield _tabulate_queue(queue["waiting"], output)
     if queue["leftOff"]:
         yield f"{queue['leftOff']} {'more ' if queue['waiting'] else ''}wait{where} and are not shown: see --limit."
@@ -372,7 +372,7 @@ def _draw_head(head: Document) -> Iterator[Part]:
     where = head["domain"] or "the cluster"
     (name,) = name_groups([head])
     whose = f"{head['namespace']}/{name}" if name else "a gang of another namespace"
-    start = f"It should start {format_time(head['forecast'])}" if head["forecast"] else "When it starts is not known"
+    start = f"It should start {format_time(head['forecast'])}" if head["forecast"] else "Its start cannot be forecast"
     yield (
         f"Room is kept for {whose} in {where}, on {len(head['nodes'])} nodes. That ends "
         f"{format_time(head['until'])}. {start}."

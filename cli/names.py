@@ -59,7 +59,7 @@ _NAME_PART = re.compile(r"[a-z0-9][a-z0-9.:-]*")
 With colons, the extender's name for a gang without PodGroup (`GroupKey.encoded`).
 """
 
-_FORMS = "say job/train, podgroup/train or train, and NAMESPACE/train for one of another namespace"
+_FORMS = "use job/train, podgroup/train or train, or NAMESPACE/train for a group of another namespace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def read_name(text: str, namespace: str) -> Name:
         case [first, name] if read_kind(first):
             return Name(namespace, read_kind(first), name)
         case [other, _] if other.lower().partition(".")[0].removesuffix("s") in _OTHER_KINDS:
-            said = f"{text!r}: serried knows {', '.join(KINDS)}; name the Job or a pod that it makes"
+            said = f"{text!r}: serried knows {', '.join(KINDS)}: name the Job or one of its pods"
             raise CommandError(ExitCode.USAGE, said)
         case [home, word]:
             return _read_word(home, word)
@@ -151,7 +151,7 @@ async def find_groups(debug: "DebugApi", wanted: Name) -> list[Document]:
         found = await _find_of_kinds(debug, wanted, kinds, refusals)
         if len({tuple(_keys(groups)) for groups in found.values()}) > 1:
             choices = " or ".join(f"{kind}/{wanted.name}" for kind in found)
-            said = f"{wanted.name} may be several things in namespace {wanted.namespace}: say {choices}"
+            said = f"{wanted.name} is ambiguous in namespace {wanted.namespace}: use {choices}"
             raise CommandError(ExitCode.USAGE, said)
         if found:
             return next(iter(found.values()))

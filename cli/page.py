@@ -202,10 +202,10 @@ class Relay:
 
     async def _answer(self, request: _Request, writer: asyncio.StreamWriter) -> None:
         if not request.path.startswith(f"{self.root}/debug/"):
-            return _write_error(writer, _NOT_FOUND, "this is not the address that serried page has printed")
+            return _write_error(writer, _NOT_FOUND, "use the address that serried page has printed")
         # Only /debug is forwarded: other paths would give a script in the browser the user's rights at the API server.
         if ".." in unquote(request.path.partition("?")[0]) or request.method not in {"GET", "POST"}:
-            return _write_error(writer, _BAD_REQUEST, "this is no request of the page")
+            return _write_error(writer, _BAD_REQUEST, "only the page itself may send this request")
         try:
             await self._forward(request, await self.find(), writer)
         except (CommandError, ApiError) as error:

@@ -57,7 +57,7 @@ def read_capture(path: Path) -> Capture:
         return found
     if refusal := _read_server_error(content):
         said = f"{path} holds a server's refusal instead of a snapshot: {refusal}"
-        fix = "download it with curl -f, which writes no refusals"
+        fix = "download the snapshot with curl -f, which does not save error messages"
         raise CommandError(ExitCode.USAGE, f"{said}; {fix}")
     raise CommandError(ExitCode.USAGE, f"{path} cannot be replayed: {found.problem}")
 
@@ -174,8 +174,8 @@ def _describe(decision: "Decision") -> dict[str, Any]:
 
 
 _AGAINST_RECORD = {
-    "equal": "It is the recorded decision.",
-    "other numbers": "The recorded decision had the same reason, with other numbers: room has changed since.",
+    "equal": "The decision is the recorded one.",
+    "other numbers": "The recorded decision had the same reason, but other numbers: free resources have changed since.",
     "different": "The recorded decision was another one.",
     "unrecorded": "No decision was recorded.",
 }

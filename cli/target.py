@@ -124,7 +124,7 @@ def find_credentials(target: Target) -> Credentials:
 
 _NOTHING = (
     "there are no credentials for a cluster: neither --kubeconfig nor KUBECONFIG is set, ~/.kube/config does not "
-    "exist, and this is not a pod with a ServiceAccount; --server takes the extender's own address"
+    "exist, and this is not a pod with a ServiceAccount; or set --server to the extender's address"
 )
 
 

@@ -188,7 +188,10 @@ async def _run(removal: Removal, target: Target, *, free_only: bool) -> None:
         try:
             await (steps.free_pods_and_groups() if free_only else steps.run())
         except ApiError as error:
-            said = f"{server}: {describe_failure(error)}; fix this and run the command again: it continues from there"
+            said = (
+                f"{server}: {describe_failure(error)}; fix this and run the command again: the command continues "
+                "from there"
+            )
             raise CommandError(ExitCode.UNREACHABLE, said) from error
 
 
@@ -471,7 +474,7 @@ class Uninstall:
             if owners and not pod["metadata"].get("deletionTimestamp"):
                 by_owner.setdefault(owners[0]["uid"], []).append(pod)
             elif not owners and self._is_waiting(pod):
-                self._report("leave", f"pod {_name(pod)}: nothing would create it again")
+                self._report("leave", f"pod {_name(pod)}: no controller would create the pod again")
         for pod in (
             each for uid, pods in by_owner.items() if uid not in jobs for each in pods if self._is_waiting(each)
         ):
@@ -608,7 +611,7 @@ class Uninstall:
         timeout = _ProgressTimeout(what, self._say)
         while not self._removal.dry_run and (left := await count()):
             if timeout.is_over(left):
-                said = f"{what}: not gone after {_SECONDS:.0f} s; see what keeps it, and run the command again"
+                said = f"{what}: not gone after {_SECONDS:.0f} s; check its finalizers, and run the command again"
                 raise CommandError(ExitCode.NO, said)
             await asyncio.sleep(_PAUSE)
 

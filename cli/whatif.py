@@ -274,11 +274,11 @@ def draw_whatif(answer: dict[str, Any]) -> Iterator[Part]:
         if victims:
             yield make_table(("WOULD BE EVICTED",), [(victim,) for victim in victims], title=_name_gang(each))
     for refused in answer["refused"]:
-        yield f"Not answered for: {refused}."
+        yield f"Serried could not plan: {refused}."
     for unchecked in answer["unchecked"]:
         yield f"Not checked: {unchecked}."
     if skipped := answer.get("skipped"):  # extenders of older releases reject them
-        yield f"Left out, because no pods of gangs come of them: {', '.join(skipped)}."
+        yield f"Left out, because these objects make no pods of gangs: {', '.join(skipped)}."
     if answer["changes"]["displaced"]:
         displaced = answer["changes"]["displaced"]
         yield f"{displaced} pods of the drained nodes would need another node. Whether they have one was not checked."

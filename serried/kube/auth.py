@@ -303,7 +303,7 @@ class _ExecPlugin:
         self._token = str(status.get("token") or "")
         pem = {name: status.get(f"{field}Data") for name, field in _CERTIFICATE.items()}
         if not (self._token or all(pem.values())):
-            raise self._plugin_error("it gives neither a token nor a certificate with its key")
+            raise self._plugin_error("the plugin gives neither a token nor a certificate with its key")
         self._expires = float("inf")
         if stamp := status.get("expirationTimestamp"):
             with suppress(ValueError):
@@ -345,7 +345,7 @@ class _ExecPlugin:
         mode = self._spec.get("interactiveMode") or "IfAvailable"
         present = sys.stdin is not None and sys.stdin.isatty()
         if mode == "Always" and not present:
-            raise self._plugin_error("it asks a person, and there is no terminal")
+            raise self._plugin_error("the plugin asks a person, but there is no terminal")
         return present and mode != "Never"
 
     def _parse(self, text: str) -> Mapping[str, Any]:
@@ -353,7 +353,7 @@ class _ExecPlugin:
             document = json.loads(text)
             version, status = document.get("apiVersion"), document.get("status")
         except (ValueError, AttributeError) as err:
-            raise self._plugin_error("it gives no ExecCredential") from err
+            raise self._plugin_error("the plugin gives no ExecCredential") from err
         if version != self._spec["apiVersion"]:
             raise self._plugin_error(f"it gives an ExecCredential of {version}, not of {self._spec['apiVersion']}")
         if not isinstance(status, dict):

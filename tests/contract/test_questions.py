@@ -94,4 +94,4 @@ async def test_the_file_of_a_decision_is_decided_again(
     assert await asyncio.to_thread(main, ["replay", str(path)]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("default/g: NoDomainFits: 5 members do not fit into any domain of example.com/rack")
-    assert "It is the recorded decision." in shown
+    assert "The decision is the recorded one." in shown

@@ -85,7 +85,7 @@ def test_every_command_starts_and_loads_nothing_of_the_server(home: Path, kubeco
     )
     done = run(home, "python", "-c", code)
     said, code, *loaded = done.stdout.split("\n")[0], *done.stdout.split("\n")[1].split()
-    assert (said, code) == ("No gang waits for room in namespace team.", "0"), done.stderr
+    assert (said, code) == ("No gang waits for resources in namespace team.", "0"), done.stderr
     assert SERVER.isdisjoint(loaded)
 
 
@@ -105,7 +105,7 @@ def test_what_needs_the_server_says_where_it_is(home: Path, command: str) -> Non
         if command == "replay" or words[0] == "serried":
             done = run(home, *words)
             assert done.returncode == 2
-            assert f"run it in the image {IMAGE}:{__version__}, or install the package serried" in done.stderr
+            assert f"run the command in the image {IMAGE}:{__version__}, or install the package serried" in done.stderr
             assert len(done.stderr.splitlines()) == 1
 
 
@@ -142,4 +142,4 @@ def test_the_plugin_is_one_archive_for_all_machines_which_krew_finds(
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "kubectl-serried").symlink_to(tmp_path / "store" / platform["bin"])
     done = run(tmp_path, "kubectl-serried", "queue", "--kubeconfig", str(kubeconfig))
-    assert done.stdout == "No gang waits for room in namespace team.\n", done.stderr
+    assert done.stdout == "No gang waits for resources in namespace team.\n", done.stderr

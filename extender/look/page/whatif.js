@@ -139,7 +139,7 @@ export class WhatIf {
     if (changes.drained.length) parts.push(`without ${changes.drained.join(", ")} (${plural(changes.displaced, "pod")} of ${changes.drained.length === 1 ? "it" : "them"} would need another place)`);
     if (changes.added.length) parts.push(`with ${changes.added.join(", ")}`);
     if (changes.removed.length) parts.push(`without gang ${changes.removed.map((name) => callName(name, this.state.gangByName(name)?.owner)).join(", ")}`);
-    return h("p", { class: "facts" }, `${parts.length ? `In a cluster ${parts.join(", ")}. ` : ""}${skipped.length ? `Left out, because no pods of gangs come of them: ${skipped.join(", ")}. ` : ""}The answer took ${Math.max(1, Math.round(workSeconds * 1000))} ms of work.`);
+    return h("p", { class: "facts" }, `${parts.length ? `In a cluster ${parts.join(", ")}. ` : ""}${skipped.length ? `Left out, because these objects make no pods of gangs: ${skipped.join(", ")}. ` : ""}The answer took ${Math.max(1, Math.round(workSeconds * 1000))} ms of work.`);
   }
 }
 

@@ -298,7 +298,7 @@ def test_the_page_comes_through_the_api_server(pod: None, environment: dict[str,
         ("list", "pods", 'cannot list resource "pods"'),
         ("get", "pods/proxy", 'cannot get resource "pods/proxy"'),
         ("create", "pods/proxy", 'cannot create resource "pods/proxy"'),
-        ("create", "serviceaccounts/token", "No token could be made for it"),
+        ("create", "serviceaccounts/token", "Serried could not create a token for the extender"),
     ],
 )
 def test_who_lacks_one_right_of_that_role_learns_which(

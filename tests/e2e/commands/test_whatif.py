@@ -175,4 +175,4 @@ def test_who_may_not_create_pods_is_told_what_was_not_checked(asking: Asking, tm
     foretold = asking.foretell(job(2, {"limits": {"cpu": "1"}}), KUBECONFIG=str(path))
     assert foretold["fits"] is True
     (unchecked,) = foretold["unchecked"]
-    assert unchecked.endswith(f"in namespace {stage.namespace}: that takes the right to create pods there")
+    assert unchecked.endswith(f"in namespace {stage.namespace}: this needs the right to create pods in the namespace")

@@ -20,10 +20,10 @@ def work(left):
 '''
 
 HELP = '''
-def show(target: Target):
+def show(*, target: Target):
     """Show why the gang waits."""
 
-def draw(rows):
+def draw(target: Target):
     """Return the lines of a table."""
 '''
 

@@ -53,7 +53,7 @@ def test_where_none_leads_one_that_does_not_is_asked_and_it_is_said(proxy: PodPr
     proxy.answer_debug("serried-0:8912", "queue", EMPTY)
     ended = run("queue")
     assert ended.code == 0
-    assert "no extender leads at the moment" in ended.err
+    assert "no extender leads now" in ended.err
 
 
 def test_an_address_is_asked_without_the_api_server(proxy: PodProxy, run: Run) -> None:
@@ -108,17 +108,17 @@ def test_a_pod_that_does_not_answer_is_named_with_the_right_that_may_lack(proxy:
     [
         pytest.param(
             ["--context", "away"],
-            "kubeconfig) does not answer: nothing listens there (connection refused)",
+            "kubeconfig) does not answer: nothing listens at this address (connection refused)",
             id="an API server that is not there",
         ),
         pytest.param(["--context", "her"], "has no context her: it has away, here; did you mean here?", id="a context"),
         pytest.param(
             ["--server", "http://127.0.0.1:1"],
-            "the extender at http://127.0.0.1:1 does not answer: nothing listens there (connection refused)",
+            "the extender at http://127.0.0.1:1 does not answer: nothing listens at this address (connection refused)",
             id="a wrong address",
         ),
         pytest.param(
-            ["--server", "http://no.such.host.invalid:80"], "its name is not known (DNS)", id="a name that nobody knows"
+            ["--server", "http://no.such.host.invalid:80"], "DNS does not know its name", id="a name that nobody knows"
         ),
     ],
 )
@@ -134,7 +134,8 @@ def test_https_to_plain_http_is_told_as_that(proxy: PodProxy, run: Run) -> None:
     ended = run("queue", "--server", server)
     assert ended.code == 3
     assert ended.err == (
-        f"serried: the extender at {server} does not answer: it speaks plain HTTP, so its address begins with http://\n"
+        f"serried: the extender at {server} does not answer: the server speaks plain HTTP: use an address with "
+        "http://\n"
     )
 
 
@@ -144,7 +145,7 @@ def test_https_to_plain_http_is_told_as_that(proxy: PodProxy, run: Run) -> None:
         pytest.param(
             400,
             b"Client sent an HTTP request to an HTTPS server.\n",
-            "it speaks TLS, so its address begins with https://",
+            "the server speaks TLS: use an address with https://",
             id="plain HTTP to TLS",
         ),
         pytest.param(
@@ -293,14 +294,14 @@ def test_a_route_that_an_older_extender_lacks_is_told_as_that(proxy: PodProxy, r
     proxy.answer_debug("serried-0:8912", "queue", {"detail": "Not Found"}, status=404)
     ended = run("queue")
     assert ended.code == 3
-    assert "it is of another version than this command" in ended.err
+    assert "the server has another version than this command" in ended.err
 
 
 def test_a_page_that_is_no_json_is_told_as_that(proxy: PodProxy, run: Run) -> None:
     proxy.answer("/debug/queue", b"<html>Log in first</html>")
     ended = run("queue", "--server", proxy.url)
     assert ended.code == 3
-    assert "with no JSON: is this an extender of Serried?" in ended.err
+    assert "with JSON: check that the address is that of an extender" in ended.err
 
 
 TOKENS = "/api/v1/namespaces/serried-system/serviceaccounts/serried-debug-reader/token"

@@ -113,7 +113,7 @@ def test_what_the_api_server_refuses_is_told_in_its_words_and_nobody_else_is_ask
             REVIEWS,
             {"kind": "SelfSubjectAccessReview", "status": {"allowed": False}},
             200,
-            "that takes the right to create pods there",
+            "this needs the right to create pods in the namespace",
             id="who may not create pods",
         ),
         pytest.param(REVIEWS, refuse("no"), 403, "no", id="who may not ask for that"),

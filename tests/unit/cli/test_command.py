@@ -162,7 +162,7 @@ def test_every_command_is_one_of_kubectl(command: Command, capsys: pytest.Captur
 def test_kubectl_runs_the_same_commands(proxy: PodProxy, capsys: pytest.CaptureFixture[str]) -> None:
     proxy.answer("/debug/queue", {"head": None, "waiting": [], "leftOff": 0})
     assert kubectl.main(["queue", "-A", "--server", proxy.url]) == 0
-    assert capsys.readouterr().out == "No gang waits for room.\n"
+    assert capsys.readouterr().out == "No gang waits for resources.\n"
     assert kubectl.main(["queue", "--server", "nonsense"]) == 2
     assert capsys.readouterr().err.startswith("kubectl serried: --server")
 

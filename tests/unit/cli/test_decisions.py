@@ -65,7 +65,7 @@ def test_a_namespace_and_a_number_choose(run: Run, flags: tuple[str, ...], shown
 
 @pytest.mark.usefixtures("decisions")
 def test_no_rows_are_told_apart_from_no_decisions(run: Run) -> None:
-    assert run("decisions", "-n", "nobody").out == "Nothing has been decided in namespace nobody: -A shows all.\n"
+    assert run("decisions", "-n", "nobody").out == "Serried has decided nothing in namespace nobody: -A shows all.\n"
     assert run("decisions", "-A", "--limit", "0").out == "2 are not shown: see --limit.\n"
 
 
@@ -88,8 +88,8 @@ def test_of_a_gang_that_is_gone_they_are_still_shown(proxy: PodProxy, run: Run) 
     ("group", "code", "said"),
     [
         pytest.param("one-rack", 4, "of the name one-rack is known in namespace team", id="a name that nothing has"),
-        pytest.param("a//b", 2, "'a//b' is not the name of a group: say job/train", id="a form that is none"),
-        pytest.param("deployment/web", 2, "name the Job or a pod that it makes", id="a kind that is none"),
+        pytest.param("a//b", 2, "'a//b' is not the name of a group: use job/train", id="a form that is none"),
+        pytest.param("deployment/web", 2, "name the Job or one of its pods", id="a kind that is none"),
     ],
 )
 def test_a_group_that_is_none_is_no_empty_answer(proxy: PodProxy, run: Run, group: str, code: int, said: str) -> None:

@@ -121,7 +121,7 @@ def test_what_would_make_it_fit_stands_beside_what_each_domain_lacks(proxy: PodP
 
 def test_where_no_change_helps_it_is_said(proxy: PodProxy, run: Run) -> None:
     lead(proxy, "team/podgroup/train", TRAIN | {"diagnosis": DIAGNOSIS | {"advice": []}})
-    assert "No single change of those that were tried would make it fit." in run("explain", "podgroup/train").out
+    assert "No single change that Serried tried would make the gang fit." in run("explain", "podgroup/train").out
 
 
 def test_turn_forecast_and_what_has_happened(proxy: PodProxy, run: Run) -> None:
@@ -252,7 +252,7 @@ def test_what_is_in_no_group_is_not_found_and_the_sentence_says_why(proxy: PodPr
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        pytest.param("/train", "'/train' is not the name of a group: say job/train", id="no kind"),
+        pytest.param("/train", "'/train' is not the name of a group: use job/train", id="no kind"),
         pytest.param("podgroup/", "'podgroup/' is not the name of a group", id="no name"),
         pytest.param("team/{}", "'team/{}' is not the name of a group", id="what no name is"),
         pytest.param("job", "which job? Say job NAME", id="a kind alone"),
@@ -270,7 +270,7 @@ def test_a_name_that_may_be_several_things_is_refused_with_the_choices(proxy: Po
     lead(proxy, "team/job/train", TRAIN | {"name": "train-5d9c7"})
     ended = run("explain", "train")
     assert ended.code == 2
-    assert "say podgroup/train or job/train" in ended.err
+    assert "use podgroup/train or job/train" in ended.err
     assert run("explain", "job/train").code == 0
 
 

@@ -174,8 +174,8 @@ def test_no_rows_are_no_empty_queue(queue: dict[str, object], run: Run) -> None:
 
 def test_an_empty_queue_is_said_to_be_empty(proxy: PodProxy, run: Run) -> None:
     proxy.answer_debug("serried-0:8912", "queue", {"head": None, "waiting": [], "leftOff": 0})
-    assert run("queue").out == "No gang waits for room in namespace team.\n"
-    assert run("queue", "-A").out == "No gang waits for room.\n"
+    assert run("queue").out == "No gang waits for resources in namespace team.\n"
+    assert run("queue", "-A").out == "No gang waits for resources.\n"
 
 
 class TestInEightyColumns:

@@ -64,7 +64,7 @@ def test_the_decision_that_the_file_is_about(capture: Capture, run: Callable[...
     ended = run(save(tmp_path / "a.json", capture))
     assert ended.code == 0
     assert ended.out.startswith("default/big: NoCapacity: only 2 of 3 members fit into the cluster")
-    assert "It is the recorded decision." in ended.out
+    assert "The decision is the recorded one." in ended.out
 
 
 def test_a_plan_is_shown_node_by_node(capture: Capture, run: Callable[..., Ended], tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_progress_is_shown(
         pytest.param(
             Verdict(Reason.NO_CAPACITY, have=1, need=3),
             0,
-            "had the same reason, with other numbers",
+            "had the same reason, but other numbers",
             id="other numbers",
         ),
         pytest.param(Verdict(Reason.BEHIND_HEAD), 1, "The recorded decision was another one", id="another reason"),
@@ -191,7 +191,7 @@ def test_without_a_group_the_file_does_not_say_which(
             b'{"detail": "no PodGroup team/x is known"}',
             (),
             2,
-            "a server's refusal instead of a snapshot: no PodGroup team/x is known; download it with curl -f",
+            "a server's refusal instead of a snapshot: no PodGroup team/x is known; download the snapshot with curl -f",
             id="the refusal that curl wrote",
         ),
         pytest.param(b'{"kind": "Status", "message": "forbidden"}', (), 2, "snapshot: forbidden", id="API server"),

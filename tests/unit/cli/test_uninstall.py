@@ -395,14 +395,14 @@ async def test_what_kubectl_or_helm_have_left_behind_is_freed() -> None:
 )
 async def test_without_a_right_nothing_is_done(server: FakeApiServer, denied: tuple[str, str], said: str) -> None:
     server.denied.add(denied)
-    whole = f"nothing was done: you may not {said}; run it as an administrator"
+    whole = f"nothing was done: you may not {said}; run the command as an administrator"
     for dry_run in (False, True):
         await refuse(server, whole, asked(dry_run=dry_run), ExitCode.NO)
 
 
 async def test_a_viewer_is_told_what_cannot_be_looked_for(server: FakeApiServer) -> None:
     server.reject(calls("GET", "/secrets"), times=99, status=403, reason="Forbidden")
-    await refuse(server, "you may not list secrets; run it as an administrator", REMOVAL, ExitCode.NO)
+    await refuse(server, "you may not list secrets; run the command as an administrator", REMOVAL, ExitCode.NO)
 
 
 # ---------------------------------------------------------------- older clusters, and what does not go
@@ -492,7 +492,7 @@ async def test_pods_that_are_handed_over_are_made_anew_and_those_of_a_job_are_no
     assert "suspended jobs.batch default/train\nresumed jobs.batch default/train\n" in said
     assert "left 1 waiting pods of job default/half: other pods of it run\n" in said
     assert "deleted pods default/web-0\n" in said
-    assert "left pod default/alone: nothing would create it again\n" in said
+    assert "left pod default/alone: no controller would create the pod again\n" in said
     assert "created mutatingadmissionpolicies.admissionregistration.k8s.io serried-handover" in said
 
 
@@ -672,4 +672,4 @@ def test_a_server_that_does_not_answer_is_named_with_its_context(run: Run) -> No
     ended = run("uninstall", "--yes", "--context", "away")
     assert ended.code == 3
     assert "the API server http://127.0.0.1:1 (context away of " in ended.err
-    assert "nothing listens there (connection refused); fix this and run the command again" in ended.err
+    assert "nothing listens at this address (connection refused); fix this and run the command again" in ended.err

@@ -93,7 +93,7 @@ def test_victims_are_named(proxy: PodProxy, run: Run, job: str) -> None:
 def test_what_makes_no_pods_is_named_as_left_out(proxy: PodProxy, run: Run, job: str) -> None:
     document = answer(proxy, "whatif", prediction("Fits"))
     document["skipped"] = ["Service web", "ConfigMap a"]
-    assert "Left out, because no pods of gangs come of them: Service web, ConfigMap a." in run("whatif", job).out
+    assert "Left out, because these objects make no pods of gangs: Service web, ConfigMap a." in run("whatif", job).out
 
 
 def test_what_cannot_be_answered_for_is_told_beside_the_others(proxy: PodProxy, run: Run, job: str) -> None:
@@ -101,7 +101,7 @@ def test_what_cannot_be_answered_for_is_told_beside_the_others(proxy: PodProxy, 
     document |= {"fits": False, "refused": ["document 2, Deployment default/web: this kind is not read"]}
     ended = run("whatif", job)
     assert (ended.code, "4 of 4 members fit" in ended.out) == (1, True)
-    assert "Not answered for: document 2, Deployment default/web: this kind is not read." in ended.out
+    assert "Serried could not plan: document 2, Deployment default/web: this kind is not read." in ended.out
 
 
 class TestSeveralFiles:
@@ -129,8 +129,8 @@ class TestSeveralFiles:
         document |= {"fits": False, "refused": [f"document 1, item 2, {problem}", "document 1, item 3 is no manifest"]}
         ended = run("whatif", *files)
         assert ended.code == 1
-        assert f"Not answered for: {files[1]}, document 1, {problem}." in ended.out
-        assert f"Not answered for: {files[1]}, document 2 is no manifest." in ended.out
+        assert f"Serried could not plan: {files[1]}, document 1, {problem}." in ended.out
+        assert f"Serried could not plan: {files[1]}, document 2 is no manifest." in ended.out
         assert "4 of 4 members fit" in ended.out
 
     def test_a_document_that_is_not_yaml_ends_no_other(
@@ -140,7 +140,7 @@ class TestSeveralFiles:
         answer(proxy, "whatif", prediction("Fits"))
         ended = run("whatif", *files)
         assert ended.code == 1
-        assert f"Not answered for: {files[1]}, document 2: it is not YAML: line 5: " in ended.out
+        assert f"Serried could not plan: {files[1]}, document 2: it is not YAML: line 5: " in ended.out
         assert [each["metadata"]["name"] for each in json.loads(proxy.bodies[-1])] == ["train", "train", "b2"]
 
     def test_a_file_that_is_not_yaml_ends_no_other(
@@ -149,7 +149,7 @@ class TestSeveralFiles:
         (tmp_path / "b.yaml").write_text("a: [")
         answer(proxy, "whatif", prediction("Fits"))
         ended = run("whatif", *files)
-        assert (ended.code, f"Not answered for: {files[1]}: it is not YAML" in ended.out) == (1, True)
+        assert (ended.code, f"Serried could not plan: {files[1]}: it is not YAML" in ended.out) == (1, True)
 
     def test_titles_are_not_broken(self, proxy: PodProxy, run: Run, files: list[str]) -> None:
         answer(proxy, "whatif", prediction("Fits", source="Job default/training-job"))

@@ -275,7 +275,7 @@ def test_a_command_makes_a_certificate(tmp_path: Path, pki: Path, make_plugin: M
         pytest.param({"status": {}}, "neither a token nor a certificate", id="nothing in it"),
         pytest.param({"command": "no-such", "installHint": "Get it."}, "not installed. Get it.", id="not there"),
         pytest.param({"apiVersion": f"{API}/v1beta1"}, "of client.*v1, not of client.*v1beta1", id="another version"),
-        pytest.param({"command": "true"}, "it gives no ExecCredential", id="no JSON"),
+        pytest.param({"command": "true"}, "the plugin gives no ExecCredential", id="no JSON"),
         pytest.param({"interactiveMode": "Always"}, "there is no terminal", id="it asks, and nobody is there"),
     ],
 )

@@ -295,7 +295,7 @@ def test_no_api_server_ends_with_3(run: Run) -> None:
     ended = run("check", "--context", "away", "--server", "http://127.0.0.1:1")
     assert ended.code == 3
     assert "the API server http://127.0.0.1:1 (context away of " in ended.err
-    assert "does not answer: nothing listens there (connection refused)" in ended.err
+    assert "does not answer: nothing listens at this address (connection refused)" in ended.err
 
 
 @pytest.mark.parametrize("folder", ["scheduler", "isolated"])
