@@ -35,7 +35,7 @@ from serried.api.topology import LevelTable, TopologyLevels, may_change_labels
 from serried.cluster.cache import Store
 from serried.feed import GROUP_KINDS, Feed, Item
 from serried.kube.errors import ApiError, Invalid
-from serried.kube.retry import Backoff, Turns
+from serried.kube.retry import Backoff, FairQueue
 from serried.ops.metrics import ControllerMetrics
 
 K = TypeVar("K", bound=Hashable)
@@ -67,7 +67,7 @@ class WorkQueue(Generic[K]):
 
     backoff: Backoff = _BACKOFF
 
-    _ready: Turns[K] = field(default_factory=Turns, init=False)
+    _ready: FairQueue[K] = field(default_factory=FairQueue, init=False)
     """The keys that wait for a worker, in the order in which they are handed out."""
 
     _waiting: set[K] = field(default_factory=set, init=False)

@@ -48,7 +48,7 @@ from serried.cluster.ledger import Ledger
 from serried.drift import Comparison, Difference, Drift
 from serried.feed import Feed, Item
 from serried.kube.client import ApiClient
-from serried.kube.discovery import keeps_group
+from serried.kube.discovery import stores_pod_group
 from serried.ops.metrics import ExtenderMetrics, ReservedResources
 from serried.ops.tls import Use, list_expiries
 from serried.settings import CommonSettings, describe_settings
@@ -334,7 +334,7 @@ class SelfCheck:
 
         One pod is created in ``namespace`` by dry run. The result is shown in the document; a drop is also logged.
         """
-        self._pods_keep_group = await keeps_group(client, self._level, namespace)
+        self._pods_keep_group = await stores_pod_group(client, self._level, namespace)
         if self._pods_keep_group is False and self._level.name == NATIVE.name:
             log.error(
                 "the API server drops the PodGroup field of pods, so pods join no gangs: turn on the feature gate "

@@ -1,8 +1,8 @@
 """Discovery: find the version of Workloads and PodGroups that the cluster serves and Serried can read.
 
 `Discovery.find` returns an `ApiLevel`. It asks the API server for the versions of scheduling.k8s.io, and compares the
-published schema of each (OpenAPI v3) with the shapes that Serried knows. Without a usable version, Serried's own CRDs
-are used (the fallback level).
+published schema of each (OpenAPI v3) with the fields of the versions that Serried knows. Without a usable version,
+Serried's own CRDs are used (the fallback level).
 """
 
 import asyncio
@@ -38,58 +38,62 @@ log = logging.getLogger(__name__)
 _INDEX = "/openapi/v3"
 
 _KNOWN = frozenset(level.version for level in NATIVE_LEVELS)
-"""Versions whose shape is known by their name, in case the API server does not show their schema."""
+"""The versions that Serried knows by name: their fields are known even if the API server does not show the schema."""
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaVerdict:
-    """The result of reading the published schema of one API version: known, or refused with a reason."""
+class SchemaResult:
+    """What the published schema of one version of scheduling.k8s.io says: whether Serried can read its objects."""
 
-    shape: str
-    """The known version that has the same fields, maybe the version itself; "" if no known version has them."""
+    known_version: str
+    """A version that Serried knows by name and that has the same fields, maybe this version itself; "" for none."""
 
-    refusal: str = ""
-    """The sentence why Workloads and PodGroups of the version cannot be read; "" if they can."""
+    problem: str = ""
+    """A sentence that says why Serried cannot read Workloads and PodGroups of the version; "" if it can."""
 
-    composite_refusal: str = ""
-    """The sentence why CompositePodGroups of the version cannot be read; "" if they can."""
+    composite_problem: str = ""
+    """A sentence that says why Serried cannot read CompositePodGroups of the version; "" if it can."""
 
 
 class Schemas:
-    """The published schemas of scheduling.k8s.io, cached: one is 300 KB, and is read again only if its hash changes."""
+    """Reads the published schemas of scheduling.k8s.io, and caches the results.
+
+    A schema has 300 KB. It is read again only if its URL, which contains a hash of it, has changed.
+    """
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        self._verdicts: dict[str, SchemaVerdict] = {}
-        """One for each URL of a schema; the URL contains the hash of the schema."""
-        self._latest: dict[str, SchemaVerdict] = {}
-        """The last verdict on each version, used while its schema cannot be read."""
+        self._results: dict[str, SchemaResult] = {}
+        """The results by URL of the schema; the URL contains a hash of the schema."""
+        self._latest: dict[str, SchemaResult] = {}
+        """The last result for each version, used while its schema cannot be read."""
 
-    async def judge(self, version: str) -> SchemaVerdict:
-        """Return whether Serried can read a version of the native group.
+    async def check(self, version: str) -> SchemaResult:
+        """Return whether Serried can read the objects of ``version`` of scheduling.k8s.io, by its published schema.
 
-        While the schema cannot be read, the last verdict is returned. Without one, the version is judged by its name.
-        Raises ApiError if the API server does not answer and the name is not known either.
+        If the schema cannot be read at the moment, return the last result. If there is none, a version that Serried
+        knows by name is fine, and an unknown one is not. Raises ApiError if the version is unknown and the API server
+        does not answer.
         """
         try:
-            self._latest[version] = await self._judge_by_schema(version)
+            self._latest[version] = await self._check_by_schema(version)
             return self._latest[version]
         except ApiError as error:
             if version not in self._latest:
-                return self._judge_by_name(version, error)
+                return self._check_by_name(version, error)
             log.info("cannot read a schema again", extra={"version": version, "err": str(error)})
             return self._latest[version]
 
-    def _judge_by_name(self, version: str, error: ApiError) -> SchemaVerdict:
+    def _check_by_name(self, version: str, error: ApiError) -> SchemaResult:
         if version in _KNOWN:
             log.info("cannot read a schema", extra={"version": version, "err": str(error)})
-            return SchemaVerdict(version)
+            return SchemaResult(version)
         if not isinstance(error, Forbidden | NotFound):
             raise error
-        refusal = f"{NATIVE_GROUP}/{version} is not known, and its schema cannot be read: {error}"
-        return SchemaVerdict("", refusal, refusal)
+        problem = f"{NATIVE_GROUP}/{version} is not known, and its schema cannot be read: {error}"
+        return SchemaResult("", problem, problem)
 
-    async def _judge_by_schema(self, version: str) -> SchemaVerdict:
+    async def _check_by_schema(self, version: str) -> SchemaResult:
         index = await self._client.read(_INDEX)
         try:
             place = find_schema(index, f"{NATIVE_GROUP}/{version}")
@@ -97,11 +101,11 @@ class Schemas:
             raise misread(f"GET {_INDEX}", 200, str(error)) from error
         if place is None:
             raise NotFound(f"GET {_INDEX}", Failure(404, "NotFound", f"it names no schema of {version}"))
-        if place not in self._verdicts:
-            self._verdicts[place] = await self._read(place, version)
-        return self._verdicts[place]
+        if place not in self._results:
+            self._results[place] = await self._read(place, version)
+        return self._results[place]
 
-    async def _read(self, place: str, version: str) -> SchemaVerdict:
+    async def _read(self, place: str, version: str) -> SchemaResult:
         parts = urlsplit(place)
         document = await self._client.read(parts.path, dict(parse_qsl(parts.query)))
         try:
@@ -110,13 +114,13 @@ class Schemas:
             raise misread(f"GET {parts.path}", 200, str(error)) from error
 
 
-def _compare_schemas(schemas: Raw, version: str) -> SchemaVerdict:
-    shape = find_shape(schemas, version)
-    refusal = "" if shape else describe_difference(schemas, version)
-    return SchemaVerdict(shape or "", refusal, explain_unusable_composites(schemas, version))
+def _compare_schemas(schemas: Raw, version: str) -> SchemaResult:
+    known_version = find_shape(schemas, version)
+    problem = "" if known_version else describe_difference(schemas, version)
+    return SchemaResult(known_version or "", problem, explain_unusable_composites(schemas, version))
 
 
-__all__ = ["ApiLevel", "Discovery", "keeps_group"]
+__all__ = ["ApiLevel", "Discovery", "stores_pod_group"]
 
 _DEFAULTS = {"auto": FALLBACK, NATIVE.name: NATIVE, FALLBACK.name: FALLBACK}
 """The level to use if no native version can be used, by the value of ``--api``."""
@@ -124,35 +128,39 @@ _DEFAULTS = {"auto": FALLBACK, NATIVE.name: NATIVE, FALLBACK.name: FALLBACK}
 _GROUP_PATH = f"/apis/{NATIVE_GROUP}"
 
 _NOT_FOUND_RETRY_SECONDS = 5.0
-"""The pause before a request that was answered with 404 is repeated."""
+"""The pause before a request of discovery that was answered with 404 is repeated once."""
 
 T = TypeVar("T")
 
 _Served = Mapping[str, set[str]]
-"""The resources (plurals) of each version of the native group, the preferred version first."""
+"""What the API server serves of scheduling.k8s.io: for each version the plurals of its resources.
+
+The API server's preferred version is first.
+"""
 
 
 class Discovery:
     """Finds the API level of one cluster. One instance lives as long as the process, which calls `find` repeatedly."""
 
     def __init__(self, client: ApiClient, wanted: str = "auto") -> None:
-        """Create a discovery for the value of ``--api``: "auto", or the name of a level to use in any case.
+        """Create a discovery for the value of ``--api``: "auto", or the name of the level that `find` must return.
 
-        Raises ValueError for another value. If the cluster does not serve a forced level, the reflectors report it.
+        Raises ValueError for another value. If the cluster does not serve the named level, `find` returns it
+        nevertheless, and the reflectors report that it is not served.
         """
         if wanted not in _DEFAULTS:
             raise ValueError(f"API level {wanted!r}: one of {', '.join(_DEFAULTS)} is needed")
         self._client = client
         self._wanted = wanted
         self._schemas = Schemas(client)
-        self._logged_refusals: tuple[str, ...] = ()
-        """The refusals that `find` logged last; the same ones are not logged again."""
+        self._logged_problems: tuple[str, ...] = ()
+        """The messages about unusable versions that `find` logged last, so that it logs the same ones only once."""
 
     async def find(self) -> ApiLevel:
-        """Return the best native version that the cluster serves and whose shape is known, else the fallback level.
+        """Return the first native version that the cluster serves and Serried can read, else the fallback level.
 
-        Raises ApiError if the API server does not answer: one that is still starting must not count as one that does
-        not serve the API.
+        The API server's preferred version is tried first. Raises ApiError if the API server does not answer: one that
+        is still starting must not count as one that does not serve the API.
         """
         if self._wanted == FALLBACK.name:
             return FALLBACK
@@ -161,7 +169,7 @@ class Discovery:
         level = await self._choose(served, refused) or _DEFAULTS[self._wanted]
         if level.name == NATIVE.name and level.has_composites:
             level = replace(level, composite_version=await self._choose_composites(served, refused))
-        self._log_refusals(tuple(refused))
+        self._log_problems(tuple(refused))
         return replace(level, refused=tuple(refused))
 
     async def _list_served(self) -> _Served:
@@ -184,11 +192,12 @@ class Discovery:
             # A CRD in a group that the server keeps to itself shows in discovery and answers 404 to every request.
             if workload.plural not in plurals or not await _is_served(self._client, workload):
                 continue
-            judged = await self._schemas.judge(version)
-            if judged.refusal:
-                refused.append(judged.refusal)
+            checked = await self._schemas.check(version)
+            if checked.problem:
+                refused.append(checked.problem)
                 continue
-            level = ApiLevel(NATIVE.name, NATIVE_GROUP, version, "" if judged.shape == version else judged.shape)
+            like = "" if checked.known_version == version else checked.known_version
+            level = ApiLevel(NATIVE.name, NATIVE_GROUP, version, like)
             if level.inline or await self._has_groups(version, plurals):
                 return level
         return None
@@ -198,27 +207,31 @@ class Discovery:
         return resource.plural in plurals and await _is_served(self._client, resource)
 
     async def _choose_composites(self, served: _Served, refused: list[str]) -> str:
-        """Return the version for `ApiLevel.composite_version`: "" for v1alpha3, or if no version can be read."""
+        """Return the value of `ApiLevel.composite_version`: "" for v1alpha3, or if Serried can read no served version.
+
+        For each version that it cannot read, append the reason to ``refused``.
+        """
         for version, plurals in served.items():
             if composites(NATIVE).plural not in plurals:
                 continue
-            refusal = (await self._schemas.judge(version)).composite_refusal
-            if not refusal:
+            problem = (await self._schemas.check(version)).composite_problem
+            if not problem:
                 return "" if version == V1ALPHA3 else version
-            refused.append(refusal)
+            refused.append(problem)
         return ""
 
-    def _log_refusals(self, refused: tuple[str, ...]) -> None:
-        for refusal in refused if refused != self._logged_refusals else ():
-            log.error("a version of the API cannot be used", extra={"err": refusal})
-        self._logged_refusals = refused
+    def _log_problems(self, refused: tuple[str, ...]) -> None:
+        for problem in refused if refused != self._logged_problems else ():
+            log.error("a version of the API cannot be used", extra={"err": problem})
+        self._logged_problems = refused
 
 
-async def keeps_group(client: ApiClient, level: ApiLevel, namespace: str) -> bool | None:
-    """Return whether the API server stores the field of a pod that names its group; None if that cannot be found out.
+async def stores_pod_group(client: ApiClient, level: ApiLevel, namespace: str) -> bool | None:
+    """Return whether the API server stores the field of a pod that names its PodGroup; None if that is not known.
 
-    With its feature gate off, the API server silently drops the field, and a gang would be scheduled pod by pod. The
-    test is a dry-run create of a PodTemplate: it loses the field as a pod does, but needs no right to create pods.
+    If the feature gate is off, the API server silently drops the field from new pods, and a gang would be scheduled pod
+    by pod. The test is a dry-run create of a PodTemplate in ``namespace``: it loses the field as a pod does, but needs
+    no right to create pods. None means that the API server has rejected the test or has not answered.
     """
     names = {"name": "probe", "podGroup": "probe"} if level.inline else {"podGroupName": "probe"}
     field = "workloadRef" if level.inline else "schedulingGroup"
@@ -242,7 +255,10 @@ async def keeps_group(client: ApiClient, level: ApiLevel, namespace: str) -> boo
 
 
 def _read_plurals(path: str, document: JSON) -> set[str]:
-    """Return the plurals in a discovery document; raise Unavailable for any other document."""
+    """Return the plurals of the resources in a discovery document; raise Unavailable for any other document.
+
+    ``path`` is the path of the document, for the error message.
+    """
     entries = document.get("resources")
     if document.get("kind") != "APIResourceList" or not isinstance(entries, list):
         raise misread(f"GET {path}", 200, f"no discovery document: {str(document)[:80]}")
@@ -250,7 +266,7 @@ def _read_plurals(path: str, document: JSON) -> set[str]:
 
 
 async def _retry_not_found(ask: Callable[[], Awaitable[T]]) -> T | None:
-    """Return the answer, or None if it is 404 twice, some seconds apart.
+    """Call ``ask`` and return its answer. If the answer is 404 twice, some seconds apart, return None.
 
     A single 404 may come from one API server of several that does not serve the API yet (during an upgrade).
     """

@@ -33,7 +33,7 @@ class Conflict(ApiError):
 
 
 class AlreadyExists(ApiError):
-    """409 AlreadyExists: a create found the name taken."""
+    """409 AlreadyExists: an object with the name of the one to be created exists already."""
 
 
 class Invalid(ApiError):
@@ -78,26 +78,27 @@ class Unavailable(ApiError):
 
 
 def is_unreadable(error: ApiError) -> bool:
-    """Return whether the API server cannot list a resource because stored objects have a version that it lacks.
+    """Return whether the API server failed because stored objects have an API version that it does not know any more.
 
-    That happens after an upgrade that removes an alpha version (upstream's runtime.IsNotRegisteredError).
+    That happens to lists after an upgrade that removes an alpha version (upstream's runtime.IsNotRegisteredError).
     """
     return "is registered for version" in error.message
 
 
-def misread(call: str, status: int, said: str) -> Unavailable:
-    """Return the exception for an answer that is not the API server's, such as a proxy's page.
+def misread(call: str, status: int, problem: str) -> Unavailable:
+    """Return the exception for an answer that does not come from the API server, such as the error page of a proxy.
 
-    ``status`` is its HTTP status, ``said`` a phrase that says what is wrong with it.
+    ``call`` is the method and path of the request, ``status`` the HTTP status of the answer. ``problem`` is a phrase
+    that says what is wrong with it.
     """
-    return Unavailable(call, Failure(status, "NoAnswer", f"not an answer of an API server: {said}"))
+    return Unavailable(call, Failure(status, "NoAnswer", f"not an answer of an API server: {problem}"))
 
 
 _NO_SUCH_PATH = "404 page not found"
 """The text that an API server sends, without a Status, for a path that it does not serve (Go's http.NotFound)."""
 
 _BUDGET_CAUSE = "DisruptionBudget"
-"""The cause in the Status of a refused eviction (upstream's policyv1.DisruptionBudgetCause)."""
+"""The cause in the Status if a PodDisruptionBudget forbids an eviction (upstream's policyv1.DisruptionBudgetCause)."""
 
 _BY_STATUS: dict[int, type[ApiError]] = {
     400: Invalid,
@@ -112,7 +113,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 def api_error(call: str, failure: Failure) -> ApiError:
-    """Return the exception for a failure; ``call`` is method and path, for the message."""
+    """Return the exception that fits a failed call. ``call`` is its method and path, for the message."""
     if failure.code == 409 and failure.reason == "AlreadyExists":
         return AlreadyExists(call, failure)
     if failure.code == 429 and _BUDGET_CAUSE in failure.causes:

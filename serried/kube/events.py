@@ -20,7 +20,7 @@ from serried.api.names import write_time
 from serried.kube.calls import JSON_TYPE
 from serried.kube.client import MERGE_PATCH, ONCE, ApiClient
 from serried.kube.errors import ApiError, NotFound
-from serried.kube.retry import RateLimiter, Turns
+from serried.kube.retry import FairQueue, RateLimiter
 from serried.kube.wire import EVENTS, JSON
 
 log = logging.getLogger(__name__)
@@ -109,10 +109,10 @@ class EventWriter:
     dropped: int = field(default=0, init=False)
     """The number of occurrences that were lost because a queue was full or a write failed."""
 
-    _warnings: Turns[_SeriesKey] = field(default_factory=Turns, init=False)
-    _normal: Turns[_SeriesKey] = field(default_factory=Turns, init=False)
+    _warnings: FairQueue[_SeriesKey] = field(default_factory=FairQueue, init=False)
+    _normal: FairQueue[_SeriesKey] = field(default_factory=FairQueue, init=False)
 
-    _repeated: Turns[_SeriesKey] = field(default_factory=Turns, init=False)
+    _repeated: FairQueue[_SeriesKey] = field(default_factory=FairQueue, init=False)
     """Keys of repeated series that may be written now."""
 
     _later: list[tuple[float, _SeriesKey]] = field(default_factory=list, init=False)
@@ -146,10 +146,10 @@ class EventWriter:
             self._queue_new(new_queue, key, _Series(regarding, kind, reason, message, first=now, last=now))
         self._wake.set()
 
-    def _queue_new(self, new_queue: Turns[_SeriesKey], key: _SeriesKey, series: _Series) -> None:
+    def _queue_new(self, new_queue: FairQueue[_SeriesKey], key: _SeriesKey, series: _Series) -> None:
         if len(new_queue) >= self.limit:
             self._count_dropped()
-            given_up = new_queue.make_room(series.namespace)
+            given_up = new_queue.pop_newest_for(series.namespace)
             if given_up is None:
                 return
             self._series.pop(given_up, None)
@@ -197,7 +197,7 @@ class EventWriter:
                 self._repeated.add(self._series[key].namespace, key)
         return self._pop(self._repeated)
 
-    def _pop(self, queue: Turns[_SeriesKey]) -> _SeriesKey | None:
+    def _pop(self, queue: FairQueue[_SeriesKey]) -> _SeriesKey | None:
         while (key := queue.take()) is not None:
             if self._is_queued(key):
                 return key

@@ -1,4 +1,4 @@
-"""One write for each of many pods, with a limit on how many are in flight."""
+"""Writes to many pods at the API server, with a limit on how many are in flight (`do_each`)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -8,17 +8,17 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 _WRITERS = 64
-"""The limit on writes in flight, equal to that of Bindings, which the API server has capacity for.
+"""The maximum number of writes in flight: as many as of Bindings, for which the API server has the capacity.
 
-A lower limit prolongs evictions, and until all victims have ended kube-scheduler keeps retrying the preemptor's members
-(decision 27).
+A lower limit would prolong evictions. Until all victims have ended, kube-scheduler retries the members of the preemptor
+in vain (decision 27).
 """
 
 
 async def do_each(pods: Iterable[Item], do: Callable[[Item], Awaitable[Answer]]) -> list[Answer]:
-    """Call ``do`` for every pod, _WRITERS at a time. Return the answers in the order of the pods.
+    """Call ``do`` for each pod, at most 64 at a time. Return the results in the order of the pods.
 
-    The first exception cancels the other calls and is raised.
+    If a call raises an exception, the other calls are cancelled, and the exception is raised.
     """
     slots = asyncio.Semaphore(_WRITERS)
 

@@ -11,7 +11,7 @@ from typing import Generic, Self, TypeVar
 T = TypeVar("T")
 
 _MAX_DOUBLINGS = 30
-"""A bound on the exponent: 2.0 ** 1024 would overflow, and every cap is far below 2 ** 30 times the first wait."""
+"""The maximum exponent of `Backoff`, against an overflow: every cap is far below 2 ** 30 times the first wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ def full_jitter(seconds: float) -> float:
 
 
 class Attempts:
-    """The attempts at one operation, for ``async for``: it never ends, and waits before each attempt but the first.
+    """The endless attempts at one operation, for ``async for``: each iteration but the first waits for the backoff.
 
-    A loop that waits by itself calls `rest` after each failure instead.
+    The loop ends by ``break`` or ``return``. A loop of another form calls `rest` after each failure instead.
     """
 
     def __init__(self, backoff: Backoff, spread: Callable[[float], float] = lambda seconds: seconds) -> None:
@@ -56,7 +56,7 @@ class Attempts:
         return self.failures
 
     async def rest(self, asked_seconds: float = 0.0) -> None:
-        """Count a failed attempt, and wait.
+        """Count a failed attempt, and wait before the next one.
 
         ``asked_seconds`` is the server's Retry-After. It is added to the backoff's wait; the backoff's cap limits the
         sum.
@@ -90,10 +90,10 @@ class RateLimiter:
         self._tokens -= 1
 
 
-class Turns(Generic[T]):
-    """A queue that serves its namespaces in turn, so that a namespace with many items does not delay the others.
+class FairQueue(Generic[T]):
+    """A queue that serves namespaces round robin, so that a namespace with many items does not delay the others.
 
-    Items of one namespace keep their order. Every operation takes constant time.
+    Items of one namespace are served in the order in which they were added. Every operation takes constant time.
     """
 
     def __init__(self) -> None:
@@ -124,10 +124,11 @@ class Turns(Generic[T]):
         self._resize(namespace, len(queue) + 1, len(queue))
         return item
 
-    def make_room(self, namespace: str) -> T | None:
-        """Remove and return the newest item of the largest namespace, so that ``namespace`` can add one instead.
+    def pop_newest_for(self, namespace: str) -> T | None:
+        """Remove and return the newest item of the namespace with the most items, so that ``namespace`` can add one.
 
-        Return None, and remove nothing, if ``namespace`` would then have more items than the largest one.
+        For callers that limit the length of the queue. Return None, and remove nothing, if ``namespace`` would then
+        have more items than that namespace.
         """
         own = len(self._queues.get(namespace, ()))
         if self._largest < own + 2:
@@ -139,7 +140,7 @@ class Turns(Generic[T]):
         return item
 
     def _resize(self, namespace: str, before: int, now: int) -> None:
-        """Update the sizes after a namespace has gained or lost one item."""
+        """Update the bookkeeping after the number of items of a namespace has changed from ``before`` to ``now``."""
         self._count += now - before
         if before:
             del self._sizes[before][namespace]
@@ -157,10 +158,10 @@ _FIRST_SECONDS = 1.0
 _CAP_SECONDS = 10.0
 
 
-def backoff(failures: int, size: int) -> float:
-    """Return the seconds that a gang of ``size`` members waits after this many failed attempts in a row.
+def gang_backoff(failures: int, size: int) -> float:
+    """Return how many seconds a gang of ``size`` members waits after this many failed attempts in a row.
 
-    The wait doubles from 1 s up to a cap of 10 s times the square root of the size, as kube-scheduler's for a pod
-    group: the failed attempt of a larger gang blocks more resources.
+    The wait begins with 1 s and doubles, up to a cap of 10 s times the square root of the size, as in kube-scheduler
+    for a pod group: a failed attempt of a larger gang blocks more resources.
     """
     return Backoff(_FIRST_SECONDS, _CAP_SECONDS * math.sqrt(max(1, size))).delay(failures)

@@ -23,13 +23,17 @@ _REPEATED_BY_AIOHTTP = frozenset({"GET", "PUT", "DELETE"})
 """The methods that aiohttp itself sends again when the server has closed an idle connection."""
 
 _KEEP_ALIVE_SECONDS = 75.0
-"""The time for which an idle connection is kept: less than the 90 s after which kube-apiserver closes it.
+"""The time for which an idle connection stays open: less than the 90 s after which kube-apiserver closes it.
 
 More than aiohttp's default, so that a burst of calls after a quiet minute does not need new TLS handshakes.
 """
 
 _CONNECT_SHARE = 0.8
-"""The part of a call's timeout that may pass until it has a connection. If it gets none, it was certainly not sent."""
+"""The part of a call's timeout that the call may wait for a connection.
+
+If this time passes, the call has certainly not been sent, and can be repeated safely. At the end of the whole timeout
+that would not be known.
+"""
 
 _READ_BUFFER_BYTES = 2**20
 
@@ -37,7 +41,7 @@ _LARGE_BODY_BYTES = 2**19
 
 
 class AiohttpTransport(Transport):
-    """The connection pool of one process, at most ``connections`` at a time."""
+    """Sends calls over a pool of at most ``connections`` connections. A process has one."""
 
     def __init__(self, credentials: Credentials, *, agent: str, connections: int) -> None:
         super().__init__(credentials)
@@ -140,10 +144,11 @@ class AiohttpTransport(Transport):
 
 
 class _CheckedRequest(aiohttp.ClientRequest):
-    """A request that runs its `Check` when it has a connection, in the same step of the event loop as the first write.
+    """An aiohttp request that runs its `Check` immediately before its first byte is written.
 
-    Between two steps the process may be suspended, and continue when another process holds the Lease already. aiohttp
-    writes head and body together, up to Python 3.11 one iteration of the loop after `send`.
+    Check and write happen in the same step of the event loop. Between two steps the process may be suspended, and
+    another process may hold the Lease when it continues. aiohttp writes head and body together; up to Python 3.11 it
+    does so one iteration of the event loop after `send`.
     """
 
     check: Check | None = None

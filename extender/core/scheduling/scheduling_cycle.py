@@ -32,7 +32,7 @@ from serried.api.preference import NO_PREFERENCE
 from serried.api.reservation import Reservation, Slot, Victim
 from serried.api.verdict import Reason, Trait, Verdict
 from serried.cluster.cache import Store
-from serried.kube.retry import Backoff, backoff
+from serried.kube.retry import Backoff, gang_backoff
 from serried.plan.eviction import EvictionUnit
 from serried.plan.quorum import GroupMembers, MemberState
 from serried.plan.request import Plan, PlanRequest
@@ -65,14 +65,14 @@ def _find_backoff(reason: Reason, gang: GroupState, size: int) -> float:
     if reason is Reason.NO_CAPACITY and gang.refusals.rejection is not None:
         return _REJECTION_BACKOFF.delay(attempts)
     if Trait.BACKS_OFF in reason.traits:
-        return backoff(attempts, size)
+        return gang_backoff(attempts, size)
     if reason is Reason.VICTIMS_REMAIN:
         return _VICTIMS_REMAIN_SECONDS
     if attempts <= _FREE_ATTEMPTS:
         return 0.0  # the first attempts may fail by bad luck; more of them have a cause that the Store does not show
     if reason is Reason.EVICTION_REFUSED:
-        return min(backoff(attempts - _FREE_ATTEMPTS, size), _MAX_EVICTION_REFUSED_SECONDS)
-    return backoff(attempts - _FREE_ATTEMPTS, size) if reason is Reason.PLAN_OUTDATED else 0.0
+        return min(gang_backoff(attempts - _FREE_ATTEMPTS, size), _MAX_EVICTION_REFUSED_SECONDS)
+    return gang_backoff(attempts - _FREE_ATTEMPTS, size) if reason is Reason.PLAN_OUTDATED else 0.0
 
 
 class CycleEndings:

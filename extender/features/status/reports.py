@@ -36,7 +36,7 @@ from serried.cluster.cache import Store
 from serried.cluster.membership import owner_of_provisional
 from serried.kube.errors import ApiError, TooMany, Unavailable
 from serried.kube.events import EventWriter
-from serried.kube.retry import Backoff, Turns
+from serried.kube.retry import Backoff, FairQueue
 from serried.ops.log import name_group
 
 log = logging.getLogger(__name__)
@@ -190,7 +190,7 @@ class Reports:
     _due_times: list[tuple[float, GroupKey]] = field(default_factory=list, init=False)
     """A heap of the times at which a verdict may be due. An entry is outdated if ``_pending`` has another time."""
 
-    _due_entries: Turns[tuple[float, GroupKey]] = field(default_factory=Turns, init=False)
+    _due_entries: FairQueue[tuple[float, GroupKey]] = field(default_factory=FairQueue, init=False)
     """The entries of ``_due_times`` whose time has come, in turns by namespace."""
 
     _writing: set[GroupKey] = field(default_factory=set, init=False)

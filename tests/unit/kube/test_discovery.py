@@ -5,7 +5,7 @@ import pytest
 
 from serried.api.level import FALLBACK, NATIVE, ApiLevel
 from serried.kube import discovery as discovery_room
-from serried.kube.discovery import Discovery, keeps_group
+from serried.kube.discovery import Discovery, stores_pod_group
 from serried.kube.errors import ApiError
 from serried.kube.wire import POD_TEMPLATES, PRIORITY_CLASSES, Resource, composites, pod_groups, workloads
 from tests.support.apiserver import NATIVE_SERVED, SERVED, FakeApiServer
@@ -79,14 +79,14 @@ async def test_the_native_level_can_be_forced(served: Sequence[Resource], expect
 @pytest.mark.parametrize("level", [FALLBACK, V1ALPHA1_LEVEL], ids=lambda level: level.api_version)
 async def test_a_pod_template_that_comes_back_whole_shows_that_the_field_is_kept(level: ApiLevel) -> None:
     async with FakeApiServer((*SERVED, POD_TEMPLATES)) as server, server.client() as client:
-        assert await keeps_group(client, level, "serried-system") is True
+        assert await stores_pod_group(client, level, "serried-system") is True
         assert server.requests[0].params["dryRun"] == "All"
 
 
 async def test_an_api_server_that_will_not_say_leaves_it_open() -> None:
     async with FakeApiServer((*SERVED, POD_TEMPLATES)) as server, server.client() as client:
         server.reject(calls("POST"), status=403)
-        assert await keeps_group(client, FALLBACK, "serried-system") is None
+        assert await stores_pod_group(client, FALLBACK, "serried-system") is None
 
 
 async def test_an_unknown_level_is_refused() -> None:
@@ -142,7 +142,7 @@ async def test_a_page_of_a_proxy_is_not_taken_for_a_stock_cluster(part: str, pag
 async def test_a_page_of_a_proxy_does_not_say_what_pods_keep(page: str) -> None:
     async with FakeApiServer((*SERVED, POD_TEMPLATES)) as server, server.client() as client:
         server.garble(calls("POST"), page=page)
-        assert await keeps_group(client, FALLBACK, "serried-system") is None
+        assert await stores_pod_group(client, FALLBACK, "serried-system") is None
 
 
 async def test_lack_of_rights_is_not_lack_of_service() -> None:

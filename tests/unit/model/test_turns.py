@@ -2,20 +2,20 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from serried.kube.retry import Turns
+from serried.kube.retry import FairQueue
 from tests.support.lines import find_growth
 
 
-def take_all(turns: Turns[str]) -> list[str]:
+def take_all(turns: FairQueue[str]) -> list[str]:
     items = []
     while (item := turns.take()) is not None:
         items.append(item)
     return items
 
 
-def fill(*items: str) -> Turns[str]:
+def fill(*items: str) -> FairQueue[str]:
     """Items whose first letter is their namespace."""
-    turns: Turns[str] = Turns()
+    turns: FairQueue[str] = FairQueue()
     for item in items:
         turns.add(item[0], item)
     return turns
@@ -48,22 +48,22 @@ def test_nothing_is_taken_from_an_empty_queue() -> None:
 
 def test_room_is_made_by_the_last_item_of_whoever_has_most() -> None:
     turns = fill("a1", "b1", "b2", "b3", "c1")
-    assert turns.make_room("a") == "b3"
+    assert turns.pop_newest_for("a") == "b3"
     turns.add("a", "a2")
     assert take_all(turns) == ["a1", "b1", "c1", "a2", "b2"]
 
 
 def test_no_room_is_made_where_another_would_be_left_with_less() -> None:
     turns = fill("a1", "b1", "b2")
-    assert turns.make_room("b") is None
-    assert turns.make_room("a") is None
-    assert turns.make_room("c") == "b2"
-    assert turns.make_room("c") is None
+    assert turns.pop_newest_for("b") is None
+    assert turns.pop_newest_for("a") is None
+    assert turns.pop_newest_for("c") == "b2"
+    assert turns.pop_newest_for("c") is None
     assert len(turns) == 2
 
 
 def test_it_always_knows_who_has_most() -> None:
-    turns: Turns[str] = Turns()
+    turns: FairQueue[str] = FairQueue()
     held: Counter[str] = Counter()
     rand = random.Random(7)  # noqa: S311
     for _ in range(5000):
@@ -76,7 +76,7 @@ def test_it_always_knows_who_has_most() -> None:
             taken = turns.take()
             held.subtract([taken] if taken is not None else [])
         else:
-            given = turns.make_room("new")
+            given = turns.pop_newest_for("new")
             most = max(held.values(), default=0)
             assert (given is not None) == (most >= 2)
             if given is not None:
@@ -87,14 +87,14 @@ def test_it_always_knows_who_has_most() -> None:
 
 def test_a_step_costs_the_same_with_many_namespaces() -> None:
     def take_steps(namespaces: int) -> Callable[[], None]:
-        turns: Turns[int] = Turns()
+        turns: FairQueue[int] = FairQueue()
         for number in range(namespaces):
             turns.add(str(number), number)
             turns.add("most", number)
 
         def take() -> None:
             for _ in range(100):
-                assert turns.make_room("new") is not None
+                assert turns.pop_newest_for("new") is not None
                 assert turns.take() is not None
 
         return take

@@ -1,6 +1,6 @@
 import pytest
 
-from serried.kube.retry import backoff
+from serried.kube.retry import gang_backoff
 
 
 @pytest.mark.parametrize(
@@ -16,4 +16,4 @@ from serried.kube.retry import backoff
     ],
 )
 def test_a_gang_rests(failures: int, size: int, seconds: float) -> None:
-    assert backoff(failures, size) == seconds
+    assert gang_backoff(failures, size) == seconds
