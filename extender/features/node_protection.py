@@ -70,7 +70,7 @@ class _Change(Enum):
 
 
 def _find_held_since(cycle: BindingCycle) -> float:
-    """Return the loop time since which a binding cycle has held its nodes.
+    """Return the loop time since which a binding cycle has held its nodes, i.e. reserved them for members.
 
     While members are being bound, that is the time of the last Binding. As long as Bindings succeed quickly, the nodes
     will soon have pods and need no protection.
@@ -133,7 +133,10 @@ class NodeProtection(Feature):
         return ()
 
     def begin_term(self, now: float) -> None:
-        """Note the begin of a term: for 30 s, nodes stay protected that earlier leaders have protected."""
+        """Note the begin of a term: for 30 s, nodes stay protected that earlier leaders have protected.
+
+        ``now`` is not used.
+        """
         self._term_started = self._clock()
 
     def end_term(self) -> None:
@@ -158,9 +161,9 @@ class NodeProtection(Feature):
                 self._outbox.put(InBackground(lambda: self._write_all(run, names)))
 
     def _find_changes(self, now: float) -> dict[str, _Change]:
-        """Return the changes that nodes need, by node name, those to be protected first.
+        """Return the changes that nodes need at the loop time ``now``, by node name, those to be protected first.
 
-        Return none until it is known which autoscalers there are. Without any autoscaler, protections are removed.
+        Return none until it is known which autoscalers there are. Without any autoscaler, all protections are removed.
         """
         if not self._autoscalers.known:
             return {}

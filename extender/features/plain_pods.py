@@ -482,10 +482,10 @@ class Loss:
 
 
 def choose_least_loss(losses: Sequence[Loss]) -> tuple[Candidate, ...]:
-    """Return the candidates among which kube-scheduler may choose.
+    """Return the candidates among which kube-scheduler may choose, so that as little as possible is lost.
 
-    If the least loss ends no gang as a whole, these are all candidates that end none. Else it is the candidate with the
-    least loss alone. Losses are compared by violations of budgets first, then by the highest priority, as in
+    If the least of ``losses`` ends no gang as a whole, these are all candidates that end none. Else it is the candidate
+    with the least loss alone. Losses are compared by violations of budgets first, then by the highest priority, as in
     kube-scheduler's own choice (pkg/scheduler/framework/preemption/preemption.go: pickOneNodeForPreemption); then by
     gangs, then by pods. So no gang ends if other victims of the same priority suffice, and no gang is spared at the
     cost of pods of higher priority.
@@ -545,7 +545,7 @@ class Candidates:
         return chosen
 
     def _remember_refused(self, preemptor: Pod, refused: Iterable[Candidate]) -> None:
-        """Remember a pod for which no candidate was left if binding cycles are the reason; else drop it.
+        """Remember the preemptor, for which no candidate was left, if binding cycles are the reason; else forget it.
 
         ``refused`` are the candidates that were left out.
         """

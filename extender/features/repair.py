@@ -230,10 +230,11 @@ class Repairs(Feature):
         return self._describe(gang, group, found, members)
 
     def _close_expired(self, state: GroupState, vacancies: Iterable[Vacancy]) -> None:
-        """Close vacancies that got no replacement in time; for new ones, note the time from which that counts.
+        """Close vacancies that got no replacement in time.
 
-        If the kubelet has rejected a member, the gang's members with the same requests and constraints are not planned
-        on that node for some minutes.
+        For new ones, note the present time, from which that time counts. If the kubelet has rejected the member that
+        left a new vacancy, the gang's members with the same requests and constraints are not planned on that node for
+        some minutes.
         """
         now = self._clock()
         for vacancy in vacancies:
@@ -533,10 +534,12 @@ def find_repairable(
 ) -> frozenset[str]:
     """Return the names of the running PodGroups that have their quorum again once the kept slots are filled.
 
-    Other PodGroups of the gang cannot be repaired: their replacements wait for a whole quorum. ``stood`` is the tree
-    when the gang had its quorum last. If minCount has grown since, the smaller number counts, as only lost members have
-    to be replaced. ``stood`` is None for a gang that ran before this process saw it; then all running PodGroups are
-    returned. A member that is being deleted counts like a kept slot, because its slot will be kept.
+    Other PodGroups of the gang cannot be repaired: their replacements wait for a whole quorum. ``vacancies`` are the
+    kept slots; a member that is being deleted counts like one, because its slot will be kept.
+
+    ``stood`` is the tree when the gang had its quorum last. If minCount has grown since, the smaller number counts, as
+    only lost members have to be replaced. ``stood`` is None for a gang that ran before this process saw it; then all
+    running PodGroups are returned.
     """
     kept = Counter(vacancy.leaf for vacancy in vacancies)
     before = {leaf.name: leaf.need for leaf in list_leaves(stood)} if stood is not None else {}

@@ -53,7 +53,7 @@ class UnplacedGang:
 
 @dataclass(slots=True)
 class Candidate:
-    """A gang that is about to request nodes: the first in the queue order for its NodePools.
+    """A gang that is about to request nodes: no gang ahead of it in the queue would use the same NodePools.
 
     It waits until the NodePools have been read again and the planner has rejected it again.
     """

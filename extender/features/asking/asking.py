@@ -180,6 +180,7 @@ class Asking(Feature):
         """Handle a change of the autoscalers or NodePools that were found.
 
         When the first autoscaler appears, requeue all waiting gangs: `post_filter` ignored their rejections until now.
+        If the autoscalers offer something else, earlier reasons why new nodes cannot help a gang are void.
         """
         if self._seen and not self._had_autoscalers:
             for group in self._context.groups.states:
@@ -487,7 +488,10 @@ class Asking(Feature):
                 yield group, ask
 
     def _list_new_nodes(self, ask: Ask) -> frozenset[str]:
-        """Return the nodes that were added since the request and that a member fits on; at most 0.5 s old."""
+        """Return the nodes that were added since the request ``ask`` and that could run a member if they were empty.
+
+        The result may be 0.5 s old. It is empty once the request has timed out.
+        """
         now = self._context.clock()
         if ask.timed_out:
             return frozenset()
@@ -576,7 +580,7 @@ class Asking(Feature):
         self._requeue(group)
 
     def _list_unwritten(self, ask: Ask, unplaced: UnplacedGang) -> list[Pod]:
-        """Return the needed members that were not patched for the request yet.
+        """Return the needed members of the gang ``unplaced`` that were not patched for the request ``ask`` yet.
 
         They still have Serried's gate, or, with a ProvisioningRequest, no annotation that names it.
         """

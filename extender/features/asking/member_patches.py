@@ -26,15 +26,19 @@ class Asked(NamedTuple):
 
 
 def write_asked(at: float, target: Target) -> str:
-    """Return the annotation's value, for instance ``2026-05-04T10:00:00Z topology.kubernetes.io/zone=a``.
+    """Return the value of the annotation ASKED: the time ``at`` (seconds since 1970) and the domain of ``target``.
 
-    The part after the space is left out for a gang without a topology key.
+    For instance ``2026-05-04T10:00:00Z topology.kubernetes.io/zone=a``. The part after the space is left out for a gang
+    without a topology key.
     """
     return write_time(at) + (f" {target.key}={target.domain}" if target.key else "")
 
 
 def read_asked(text: str) -> Asked | None:
-    """Decode a value of the annotation ASKED. Return None if it does not begin with an RFC 3339 time."""
+    """Decode a value of the annotation ASKED, as `write_asked` returns it.
+
+    None if it does not begin with an RFC 3339 time.
+    """
     time, _, place = text.partition(" ")
     at = read_time({"at": time}, "at")
     key, _, domain = place.partition("=")
@@ -64,9 +68,10 @@ def make_consuming_patch(pod: Pod, at: float, target: Target, request: RequestRe
 def make_ungating_patch(pod: Pod, at: float, target: Target) -> dict[str, Any]:
     """Return the merge patch that removes Serried's gate from a member and adds the domain to its node selector.
 
-    The API server lets only gated pods get more node selectors (KEP-3838). So if the gate is gone already, it rejects
-    the whole patch, and a pod never gets the domain of a request that has ended. The patch also removes the annotations
-    of an earlier ProvisioningRequest: autoscalers add no node for a pod that has them, even if the request was deleted.
+    ``at`` is the time of the request in seconds since 1970, ``target`` has the domain. The API server lets only gated
+    pods get more node selectors (KEP-3838). So if the gate is gone already, it rejects the whole patch, and a pod never
+    gets the domain of a request that has ended. The patch also removes the annotations of an earlier
+    ProvisioningRequest: autoscalers add no node for a pod that has them, even if the request was deleted.
     """
     gates = [{"name": gate} for gate in pod.foreign_gates]
     spec: dict[str, Any] = {"schedulingGates": gates or None}

@@ -78,11 +78,12 @@ def make_template(pod: Raw, target: Target) -> dict[str, Any]:
 async def create_request(
     client: ApiClient, group: GroupKey, members: Sequence[Pod], at: float, target: Target, class_name: str
 ) -> str:
-    """Create the ProvisioningRequest for ``members``, then one PodTemplate for each kind of member.
+    """Create the ProvisioningRequest for ``members``, then one PodTemplate for all members with equal demands.
 
-    Return why that failed, a phrase; "" if it succeeded. Objects that exist already stay as they are: an earlier try
-    has created them. The first member owns the ProvisioningRequest, so garbage collection deletes it with this pod at
-    the latest. ``at`` is the time of the request, in seconds since 1970.
+    Return why that failed, a phrase; "" if it succeeded. ``class_name`` is its provisioningClassName, ``at`` the time
+    of the request in seconds since 1970, ``target`` the domain that the PodTemplates select. Objects that exist already
+    stay as they are: an earlier try has created them. The first member owns the ProvisioningRequest, so garbage
+    collection deletes it with this pod at the latest.
     """
     kinds: dict[Shape, list[Pod]] = {}
     for pod in members:

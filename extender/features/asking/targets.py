@@ -62,7 +62,7 @@ class Supply:
     """The nodes that autoscalers could add, as of the creation of this object. It serves for any number of gangs."""
 
     def __init__(self, seen: FoundAutoscalers, nodes: Mapping[str, Node]) -> None:
-        """Take what was found of the autoscalers, and all existing nodes by name."""
+        """Take the autoscalers and NodePools that were found (``seen``), and all existing nodes by name."""
         self._nodes = nodes
         self.pools = _count_remaining(seen.pools, nodes) if seen.karpenter and not seen.unknown else None
         """The NodePools; None if they could not be read or Cluster Autoscaler is the only autoscaler."""
@@ -121,10 +121,10 @@ def choose_target(
 ) -> Target | NoTarget:
     """Return the domain and NodePools for which a gang without free resources requests nodes, or why there are none.
 
-    ``needed`` are the members that need nodes (`list_needed`), ``refusal`` is the planner's verdict. The first domain
-    whose NodePools can add enough nodes is chosen. Domains where most members fit already come first, and those in
-    ``tried`` last, as earlier requests for them have timed out. ``keys`` are the topology keys that new nodes have
-    according to the user's setting.
+    ``needed`` are the members that need nodes (`list_needed`), ``refusal`` is the planner's verdict, and ``supply`` is
+    what autoscalers can add. The first domain whose NodePools can add enough nodes is chosen. Domains where most
+    members fit already come first, and those in ``tried`` last, as earlier requests for them have timed out. ``keys``
+    are the topology keys that new nodes have according to the user's setting.
     """
     if _has_inner_key(request):
         return NoTarget("its groups need topology domains of their own, which autoscalers do not support")
@@ -177,7 +177,10 @@ def list_allowed_domains(domains: frozenset[str], key: str, request: PlanRequest
 
 
 def _may_run_in(shape: Shape, key: str, domain: str) -> bool:
-    """Return whether node selector and required node affinity, with those of bound volumes, admit a domain."""
+    """Return whether a pod's node selector and required node affinity allow a domain of the topology key ``key``.
+
+    ``shape`` has both, with the node affinity of the pod's bound volumes.
+    """
     if dict(shape.node_selector).get(key, domain) != domain:
         return False
     if shape.node_terms is None:
@@ -265,9 +268,10 @@ def _find_limit(limits: Iterable[Resources], name: str) -> int | None:
 
 
 def accepts(pool: NodePool, shape: Shape) -> bool:
-    """Return whether new nodes of a NodePool can run a pod of this shape: taints, node selector, required affinity.
+    """Return whether new nodes of a NodePool can run a pod with the demands ``shape``.
 
-    Source: Karpenter 1.11, pkg/scheduling (Requirements.Compatible): a custom label has to be set by the NodePool.
+    Tolerations, node selector and required affinity count. Source: Karpenter 1.11, pkg/scheduling
+    (Requirements.Compatible): a custom label has to be set by the NodePool.
     """
     if not tolerates(shape.tolerations, pool.taints):
         return False

@@ -247,8 +247,8 @@ class Preempting:
     def _list_remaining(self, pending: "_PendingPreemption") -> list[Victim]:
         """Return the victims that have to end before the members are bound: those that are still on their nodes.
 
-        There is one exception, for a plan for members beyond the quorum: if one of them was deleted and has not been
-        replaced in time, victims that were not evicted yet are left out, because they will not be evicted.
+        There is one exception. If the plan is for members beyond the quorum, and one of these members was deleted and
+        has not been replaced in time, victims that were not evicted yet are left out, because they will not be evicted.
         """
         left = [victim for victim in pending.victims if self._is_on_node(victim)]
         cycle = pending.cycle
@@ -445,7 +445,8 @@ class Preempting:
     async def _evict_one(self, pending: "_PendingPreemption", victim: Victim) -> "_EvictionResult":
         """Evict or delete one victim. Return what has become of it, by the API server's answer; never raise ApiError.
 
-        Nothing is sent, and the result is REFUSED, if a required member was deleted meanwhile.
+        If a required member was deleted meanwhile, send nothing and return REFUSED, so that the caller tries again
+        later.
         """
         if not pending.is_ready():
             return _EvictionResult.REFUSED  # a member was deleted meanwhile

@@ -220,9 +220,9 @@ class Units:
         return together == uids and not self._find_commit_protection(self._members.group_of(unit.pods[0].uid))
 
     def _find_planned(self, key: GroupKey | None) -> EvictionUnit | None:
-        """Return the unit of a planned gang; None if the gang cannot be preempted by taking over its slots.
+        """Return the unit of a gang that is planned but not bound; None if its slots cannot be taken over.
 
-        It can only if no member is bound, its cycle is not committed, and no pods were evicted for it.
+        They can only if no member is bound, its cycle is not committed, and no pods were evicted for it.
         """
         state = self._states.states.get(key) if key is not None else None
         cycle = state.cycle if state is not None else None
@@ -271,16 +271,16 @@ class Units:
         return "Serried is binding their gang"
 
     def find_contest(self, nodes: Iterable[str]) -> str:
-        """Return a phrase if another scheduler would take the resources freed on one of these nodes, else "".
+        """Return why evictions on these nodes would be in vain, a phrase: another scheduler would take the resources.
 
-        It would if one of its pods waits that fits on the empty node.
+        Else "". It would if one of its waiting pods fits on one of the nodes when that is empty.
         """
         return _CONTESTED if any(self._is_contested(name, self._rivals) for name in nodes) else ""
 
     def _find_contest_of(self, listing: "_Listing", pods: Iterable[Pod]) -> str:
-        """Return a phrase if another scheduler would take the resources that these pods free on their nodes, else "".
+        """Return why evictions of these pods would be in vain, a phrase: another scheduler would take the resources.
 
-        The result of each node is cached in the listing.
+        Else "". The result of each node is cached in the listing.
         """
         for name in {pod.node for pod in pods} if listing.rivals else ():
             if name not in listing.contested:

@@ -187,7 +187,10 @@ class Conditions:
     def _make_ready(
         self, item: PodGroup | Composite, verdict: Verdict, tree: Tree, placed: Mapping[str, int]
     ) -> _Condition | None:
-        """Return the condition Ready; None for a group that is no gang, or not of one of Serried's own CRDs."""
+        """Return the condition Ready of a group; None if it is no gang, or not of one of Serried's own CRDs.
+
+        ``tree`` is the group's part of the tree, ``placed`` the number of placed members by PodGroup name.
+        """
         is_gang = item.policy.is_gang if isinstance(item, PodGroup) else item.min_group_count is not None
         if not is_gang or self._level_of(item).group != FALLBACK.group:
             return None
@@ -232,7 +235,7 @@ def _encode(item: PodGroup | Composite, kind: str, wanted: _Condition) -> dict[s
 
 
 def _encode_first_quorum(item: PodGroup | Composite, place: FirstQuorum) -> dict[str, Any]:
-    """Return the condition FirstQuorum as JSON, with its dates as message and lastTransitionTime.
+    """Return the condition FirstQuorum as JSON. ``place`` has its dates, for message and lastTransitionTime.
 
     `serried.api.group` decodes it again.
     """

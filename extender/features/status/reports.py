@@ -486,8 +486,8 @@ class Reports:
     def _emit_pod(self, key: GroupKey, reported_uid: str, verdict: Verdict) -> None:
         """Emit the event about the first waiting member too, as users run ``kubectl describe pod`` (decision 4).
 
-        Once per pod and reason. ``reported_uid`` is the UID of the object that has the event already: the pod itself
-        needs no second one.
+        Emit it only once per pod and reason, and not if the event was about this pod anyway: ``reported_uid`` is the
+        UID of the object that it was about.
         """
         found = self._store.members.classify(key)
         pod = next(iter((*found.waiting, *found.refused, *found.gated)), None)
