@@ -108,7 +108,7 @@ class Rehearsal:
             listed.setdefault(each.key.namespace, []).append(each)
         self._listed = listed
 
-    def is_guarded(self, pod: Pod) -> bool:
+    def has_budget(self, pod: Pod) -> bool:
         """Return whether a PodDisruptionBudget selects a pod, by the list or the watch.
 
         True, too, if they could not be listed. Always False with method DELETION, because budgets do not count then.
@@ -144,7 +144,7 @@ class Rehearsal:
             pod = find_running(self._store.pods, victim)
             if pod is None:
                 continue
-            if self.is_guarded(pod):
+            if self.has_budget(pod):
                 guarded.append(pod)
             else:
                 alike.setdefault(_find_kind(pod), []).append(pod)

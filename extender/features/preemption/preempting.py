@@ -476,7 +476,7 @@ class Preempting:
         if self._method is EvictionMethod.DELETION:
             await self._client.delete(PODS, pod.namespace, pod.name, pod.uid)
             return _EvictionResult.DELETED
-        if not pending.rehearsal.is_guarded(pod):
+        if not pending.rehearsal.has_budget(pod):
             try:
                 await self._client.delete(PODS, pod.namespace, pod.name, pod.uid)
             except (NotFound, Fenced):

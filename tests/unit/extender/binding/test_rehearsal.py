@@ -195,6 +195,6 @@ async def test_a_budget_that_is_gone_guards_nobody(world: Harness) -> None:
     world.store.drop_budget(Key("default", "web"))
     world.store.drop_budget(Key("default", "web"))
     assert not world.store.budgets_in
-    assert not Rehearsal(world.api.client(), world.store, EvictionMethod.EVICTION).is_guarded(
+    assert not Rehearsal(world.api.client(), world.store, EvictionMethod.EVICTION).has_budget(
         running(1).label("app", "web").value()
     )
