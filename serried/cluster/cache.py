@@ -147,8 +147,8 @@ class Store:
     Only `serried.feed` calls the ``put_*`` and ``drop_*`` methods. Each is one change of one object, and takes time in
     proportion to what it affects. When it returns, all maps and derived objects are consistent.
 
-    ``level`` is the API level of PodGroups, except for those with `PodGroup.api`. ``rules`` change pods and nodes
-    because of other objects (`serried.cluster.rule`).
+    ``level`` is the API level (version) at which PodGroups are read; those read at another one have it in
+    `PodGroup.api`. ``rules`` change pods and nodes because of other objects (`serried.cluster.rule`).
     """
 
     served: InitVar[Collection[str]]

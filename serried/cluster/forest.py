@@ -51,9 +51,9 @@ class Forest:
         return GroupKey(*self._find_root(composite), GroupKind.COMPOSITE)
 
     def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[GroupKey]:
-        """Update the index for a PodGroup that has changed; None: it does not exist. Return the keys of its trees.
+        """Update the index of groups by parent, as a PodGroup has changed from ``old`` to ``new``; None: no PodGroup.
 
-        They are the trees in which it is, or was before.
+        Return the keys of the trees in which it is, or was before.
         """
         item = new or old
         if item is None or (_parent(old) is None and _parent(new) is None):

@@ -193,7 +193,7 @@ class Owners:
         return (owner_key, uid) in self._started or (owner_key, "") in self._started
 
     def update_pod(self, old: Pod | None, new: Pod | None) -> set[OwnerKey]:
-        """Update the indexes for a pod given before and after a change; None: it does not exist.
+        """Update the indexes of pods by owner and replica, as a pod has changed from ``old`` to ``new``; None: no pod.
 
         Return the owners that now have their first bound or finished pod, or none any more. For them
         `Membership.is_eligible` may have changed.
@@ -316,7 +316,7 @@ class Membership:
     # --- changes -----------------------------------------------------------------------------------------------
 
     def index_workload(self, old: Workload | None, new: Workload | None) -> set[OwnerKey]:
-        """Update the index for a Workload given before and after a change; None: it does not exist.
+        """Update the index of Workloads by controllerRef, as one has changed from ``old`` to ``new`` (None for none).
 
         Return the owners whose pods may belong to another group now.
         """
@@ -324,7 +324,10 @@ class Membership:
         return turned.union(*(self._delegates.get(owner_key, ()) for owner_key in turned))
 
     def index_job(self, old: Job | None, new: Job | None) -> None:
-        """Update the index for a Job given before and after a change; None: it does not exist."""
+        """Update the index of Jobs that use templates of their controller's Workload, as a Job has changed.
+
+        ``old`` is None for a new Job, ``new`` is None for a deleted one.
+        """
         if old is not None and old.delegation is not None:
             discard(self._delegates, _find_reference(old), owner_key_of(old))
         if new is not None and new.delegation is not None:
@@ -336,7 +339,7 @@ class Membership:
         return [] if owner_key is None else [owner_key, *self._delegates.get(owner_key, ())]
 
     def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[tuple[OwnerKey, str]]:
-        """Update the indexes for a PodGroup given before and after a change; None: it does not exist.
+        """Update the indexes of PodGroups, as one has changed from ``old`` to ``new``; None: no PodGroup.
 
         Return the owners whose pods may belong to another group now, each with a replica of the owner; "" means all its
         pods. For a Job it is always "", because a Job has one gang.
@@ -677,8 +680,8 @@ def find_template(workload: Workload, owner: Owner, stage: str) -> Template | No
     """Return the template of a Workload for a stage (part of the owner's pods with one template); None if it has none.
 
     It is the template with the stage's name, else the only template. If the owner starts a stage only when another one
-    is ready, the only template does not count: a gang of both stages would wait for itself. A Job that uses a template
-    of its controller's Workload (delegation) names it.
+    is ready, the only template does not count: a gang of both stages would wait for itself. For a Job that uses a
+    template of its controller's Workload (delegation), it is the template that the Job names.
     """
     if isinstance(owner, Job) and owner.delegation is not None:
         wanted = owner.delegation.template

@@ -156,7 +156,7 @@ class GroupPriorities:
         """The number of groups by priority, as of the last `_count_changed`."""
 
         self._level_of: dict[GroupKey, int] = {}
-        """The priority under which each group is counted in ``_levels``."""
+        """The priority with which each group is counted in ``_levels``, the number of groups by priority."""
 
         self._changed: set[GroupKey] = set()
         """The groups that have to be counted again."""

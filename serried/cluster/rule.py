@@ -188,7 +188,10 @@ class Rule(ABC):
         """Handle that a PodGroup had the topology keys ``before`` and has the keys ``after``."""
 
     def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: B027 - not all rules follow kinds
-        """Handle a new state of the watch for a kind. ``why`` says why its objects cannot be read; "" if they can."""
+        """Handle a new state of the watch for a kind that the rule uses, e.g. that all its objects are known now.
+
+        ``why`` says why its objects cannot be read; "" if they can.
+        """
 
     def note_read(self, kind: type) -> None:  # noqa: B027 - most rules read no other's
         """Handle that an object of this kind, one of ``reads``, has changed."""
@@ -214,7 +217,10 @@ class Rule(ABC):
 
     @abstractmethod
     def take_changes(self) -> RuleChanges | None:
-        """Return and forget some of the changes since the last call; None if there are no more."""
+        """Return and forget some of the changes since the last call: pods to shape again, and pods that may fit now.
+
+        None if there are no more.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ class Demand:
     """
 
     shared_claim: Key | None = None
-    """The unallocated claim that the pod shares with other pods; None without one."""
+    """The unallocated ResourceClaim that the pod shares with other pods; None without one."""
 
     follows: bool = False
     """True if another pod requests the devices of the shared claim for all its pods.
@@ -167,7 +167,10 @@ class Demand:
     """
 
     def add_uncountable(self, uncountable: str) -> bool:
-        """Set ``uncountable`` to a phrase, unless it is set already. Return whether the phrase is not empty."""
+        """Record why kube-scheduler may reject a planned node, a phrase, unless one is recorded already.
+
+        Return whether the phrase is not empty.
+        """
         self.uncountable = self.uncountable or uncountable
         return bool(uncountable)
 

@@ -43,7 +43,7 @@ class ExtendedResources(Rule):
         self.kinds = (classes,)
 
         self._changed_pods = Due[str]()
-        """The UIDs of pods whose shape may have changed."""
+        """The UIDs of the pods that need `shape_pod` again. `take_changes` returns them."""
 
         self._are_hidden = False
         self._providers: Counter[str] = Counter()
@@ -125,7 +125,8 @@ class ExtendedResources(Rule):
     def take_changes(self) -> RuleChanges | None:
         """Return up to AT_ONCE pods that need `shape_pod` again; None if there are no more.
 
-        They request a resource that was first listed by a node or provided by a DeviceClass, or is no more.
+        They request a resource that some node lists now while none did before, or the other way round; or one that some
+        DeviceClass provides now while none did, or the other way round.
         """
         if not self._changed_pods:
             return None

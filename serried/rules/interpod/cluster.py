@@ -97,36 +97,45 @@ class MatchingPods(Rule):
         """By pod UID: the selections of its rules (`Matching`) that have to be counted."""
 
         self._idle: OrderedDict[Matching, None] = OrderedDict()
-        """The matchings that no pod's rule has any more, the oldest first. They are still counted."""
+        """What rules have selected (`Matching`) that no pod has any more, the oldest first.
+
+        These pods are still counted.
+        """
 
         self._shown: dict[Matching, None] = {}
-        """The matchings that only rules of hypothetical pods have."""
+        """What rules select (`Matching`) that only hypothetical pods have."""
 
         self._counting = _MatchingIndex()
-        """The matchings of waiting members' rules: all pods in them request the pseudo resource of the matching."""
+        """What rules of waiting members select: all pods in such a `Matching` request the pseudo resource for it."""
 
         self._repelling = _MatchingIndex()
-        """The matchings that only anti-affinity of running pods has.
+        """What only anti-affinity of running pods selects (`Matching`).
 
-        Only waiting members in them request the pseudo resource of the matching.
+        Only waiting members in it request the pseudo resource for it.
         """
 
         self._waiting: dict[str, None] = {}
-        """The UIDs of the waiting members, while there are matchings in ``_repelling``."""
+        """The UIDs of the waiting members, while anti-affinity of running pods may exclude them; else empty."""
 
         self.concerns = _HAS_RULES
         self.remembered = ChainMap[str, object](self._needs, self._waiting)  # type: ignore[arg-type]
         self._labelled: dict[str, dict[tuple[str, str], dict[str, None]]] = {}
-        """The UIDs of pods by label key, then by namespace and value. For the keys that ``_counting`` uses."""
+        """The UIDs of pods by label key, then by namespace and value. It has the keys that counted rules require."""
 
         self._recounts = Due[str]()
         """The UIDs of the pods for which it has to be determined again which rules select them."""
 
         self._counted_at: dict[Matching, int] = {}
-        """By matching, a mark in ``_recounts``: when all pods before it are recounted, its pods have the amount."""
+        """By `Matching`, a position in the queue ``_recounts``.
+
+        When all pods before it are recounted, all pods in the matching request the pseudo resource for it.
+        """
 
         self._uncounted: dict[str, int] = {}
-        """The UIDs of pods with a rule whose matching is not counted yet, with its mark in ``_counted_at``."""
+        """The UIDs of pods that have a rule for which not all selected pods are counted yet.
+
+        The value is the position in the queue ``_recounts`` at which they are.
+        """
 
     def shape_pod(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - it reads the labels in ``pod``
         """Return the pod with a pseudo resource in its requests for each rule that selects it. Remember its own rules.
@@ -260,9 +269,10 @@ class MatchingPods(Rule):
         return RuleChanges(counted, recounted=recounted, reached=reached)
 
     def _take_passed(self, waiting: dict[str, int], limit: int | None = None) -> list[str]:
-        """Remove and return the first keys of ``waiting`` whose mark has passed; at most ``limit``, None for all.
+        """Remove and return the first keys of ``waiting`` whose turn has come; at most ``limit``, None for all.
 
-        The values are marks in ``_recounts``. A mark has passed when all pods that were queued before it are recounted.
+        The values are positions (marks) in the queue ``_recounts``. The turn of a key has come when all pods queued
+        before its position are recounted.
         """
         passed = list(islice(takewhile(lambda each: self._recounts.has_passed(waiting[each]), waiting), limit))
         for each in passed:
@@ -464,7 +474,7 @@ class _MatchingIndex:
     def __init__(self) -> None:
         self._by_place: dict[Place, dict[Matching, None]] = {}
         self._keys: Counter[str] = Counter()
-        """The label keys in the index, each with the number of its matchings."""
+        """The label keys in the index, each with the number of rules' selections (`Matching`) that require the key."""
 
     def __bool__(self) -> bool:
         return bool(self._by_place)
@@ -473,7 +483,7 @@ class _MatchingIndex:
         return all(matching in self._by_place.get(place, ()) for place in _list_places(matching))
 
     def add(self, matching: Matching) -> bool:
-        """Add what a rule selects.
+        """Add what a rule selects, so that `find` finds it.
 
         Return True if it requires a label whose key no other entry in the index requires.
         """

@@ -185,9 +185,10 @@ class InterPodPlanRule(PlanRule):
     # --- the cluster as it is --------------------------------------------------------------------------------------
 
     def count(self) -> None:
-        """Count the pods of the snapshot for each rule, and set ``closed`` and ``couples``.
+        """Count the pods of the snapshot that each rule selects. Call it before other methods.
 
-        Call it before other methods.
+        It sets ``closed``, the nodes that members may not use wherever other members are placed, and ``couples``, which
+        is True if members affect each other.
         """
         apart = self._find_anti_affinity()
         for kind in self._classes:

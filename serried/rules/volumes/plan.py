@@ -39,7 +39,7 @@ class _VolumeIndex:
         self._by_label: dict[tuple[str, str | None], list[int]] = {}
         self._others: list[int] = []
         self._plain: set[int] = set()
-        """The indexes of volumes with one label term only: a match by label needs no further check."""
+        """The indexes of volumes whose node affinity is one label only: nothing else is checked on nodes with it."""
 
         self._reached: dict[tuple[str | None, ...], list[Volume]] = {}
         """The reachable volumes, by the values of ``keys``. Nodes with the same values reach the same volumes."""
@@ -124,7 +124,7 @@ class _Attachments:
         self.couple = any(drivers.intersection(own) for own in self._own.values()) or any(
             self._shared.get(kind) != self._shared.get(classes[0]) for kind in classes
         )
-        """True if the result for a member may depend on which other members are on the node."""
+        """True if the result of `find_full` for a member may depend on which other members are on the node."""
 
         self._here: dict[str, list[MemberClass]] = {}
 
