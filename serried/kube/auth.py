@@ -26,7 +26,7 @@ from serried.kube.kubeconfig import USUAL_KUBECONFIG, CredentialsError, Entry, K
 __all__ = ["TOKEN_LIFETIME_SECONDS", "Credentials", "CredentialsError", "load_credentials"]
 
 TOKEN_LIFETIME_SECONDS = 60.0
-"""The age at which a token is read from its source again: ServiceAccount tokens are rotated on disk."""
+"""The age at which a bearer token is read from its source again: the kubelet rotates ServiceAccount tokens on disk."""
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The folder in which the kubelet stores a pod's token, the CA certificate of the API server and the namespace."""
@@ -43,25 +43,25 @@ def _no_token() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The URL of the API server, and how to authenticate there."""
+    """The URL of one API server, and how the client connects to it and authenticates."""
 
     host: str
     """The URL of the API server; it may have a path."""
 
     tls: ssl.SSLContext | None = None
-    """CA and client certificate; None for plain HTTP."""
+    """The SSL context with the API server's CA and the client certificate, if any; None for plain HTTP."""
 
     read_token: Callable[[], str] = field(default=_no_token, repr=False)
-    """Returns the current bearer token, "" if there is none. May block (files, exec plugins).
+    """Function that returns the current bearer token, "" if there is none. It may block (files, exec plugins).
 
     Raises CredentialsError if the source of the token fails, which may be temporary.
     """
 
     renew_token: Callable[[], str] = field(default=_no_token, repr=False)
-    """Reads the token from its source again, after the API server has rejected it. Returns and raises as read_token."""
+    """Function that reads the token anew after the API server has rejected it. Returns and raises as ``read_token``."""
 
     server_name: str = ""
-    """The name that the server's certificate must have; "" for the name of the host."""
+    """The name that the server's certificate must have; "" for the host name in the URL."""
 
     proxy: str = ""
     """The URL of the HTTP proxy, "" for none."""
@@ -95,9 +95,9 @@ def find_account() -> Credentials | None:
 
 
 def read_credentials(kubeconfig: Kubeconfig, context: str = "") -> Credentials:
-    """Return the credentials of a context, "" for the current one; raise CredentialsError.
+    """Return the credentials for a context of a kubeconfig; "" is the current context.
 
-    An exec plugin runs immediately.
+    If the user has an exec plugin, it runs immediately. Raises CredentialsError if the credentials cannot be used.
     """
     try:
         return _read(kubeconfig, context)
@@ -133,9 +133,10 @@ def _read(kubeconfig: Kubeconfig, context: str) -> Credentials:
 
 
 def _reject_unsupported(user: Mapping[str, Any], origin: str) -> None:
-    """Raise CredentialsError if the user needs an authentication that is not supported, such as impersonation.
+    """Raise CredentialsError if a kubeconfig's user needs a way to authenticate that Serried lacks: impersonation etc.
 
-    Ignoring the field would send requests as another user than kubectl does, and yield misleading answers.
+    If the field were ignored, requests would have another user than those of kubectl, and misleading answers.
+    ``origin`` names the kubeconfig in the message.
     """
     said = ""
     if any(name in user for name in ("as", "as-uid", "as-groups", "as-user-extra")):
@@ -149,7 +150,11 @@ def _reject_unsupported(user: Mapping[str, Any], origin: str) -> None:
 
 
 def _find_proxy(entry: Entry, host: str, origin: str) -> str:
-    """Return the URL of the cluster's proxy, else of the environment's (HTTPS_PROXY, NO_PROXY); "" for none."""
+    """Return the URL of the proxy for the API server at the URL ``host``; "" for none.
+
+    It is the ``proxy-url`` of the cluster in the kubeconfig, else that of the environment (HTTPS_PROXY, NO_PROXY).
+    ``origin`` names the kubeconfig in a CredentialsError, which is raised for a proxy that is not HTTP.
+    """
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - the help of a command needs no HTTP
 
     proxy = str(entry.cluster.get("proxy-url") or "")
@@ -222,9 +227,10 @@ def _make_tls(cluster: Mapping[str, Any], origin: str) -> ssl.SSLContext:
 
 
 def _load_certificate(tls: ssl.SSLContext | None, user: Mapping[str, Any], origin: str) -> None:
-    """Load the client certificate of a kubeconfig's user into ``tls``. Data in the kubeconfig wins over a file.
+    """Load the client certificate of a kubeconfig's user into ``tls``. Does nothing without a certificate or ``tls``.
 
-    Raises CredentialsError if the certificate or its key is missing or invalid.
+    Data in the kubeconfig has precedence over a file. Raises CredentialsError if only one of certificate and key is
+    given, or if they are invalid. ``origin`` names the kubeconfig in the message.
     """
     names = ("client-certificate", "client-key")
     given = [user.get(f"{name}-data") or user.get(name) for name in names]
@@ -247,7 +253,7 @@ def _load_certificate(tls: ssl.SSLContext | None, user: Mapping[str, Any], origi
 
 
 def _write_private(path: Path, content: bytes) -> str:
-    """Write a file that only the current user can read. Return its path."""
+    """Write ``content`` to a file that only the current user can read. Return its path."""
     path.touch(mode=0o600)
     path.write_bytes(content)
     return str(path)
@@ -271,7 +277,11 @@ def _certificate_error(origin: str, err: Exception, files: str) -> CredentialsEr
 
 
 class _ExecPlugin:
-    """An exec plugin: a command that prints a token or a client certificate. The result is cached until it expires."""
+    """An exec plugin of a kubeconfig: a command that prints a token or a client certificate, which may expire.
+
+    A token is cached until it expires. A certificate is loaded into the SSL context ``tls`` of the connections. The
+    plugin runs when the instance is created.
+    """
 
     def __init__(self, entry: Entry, tls: ssl.SSLContext | None, origin: str) -> None:
         self._spec: Mapping[str, Any] = entry.user["exec"]
@@ -341,7 +351,10 @@ class _ExecPlugin:
         return done.stdout
 
     def _check_interactive(self) -> bool:
-        """Return whether the plugin may prompt a person; raise CredentialsError if it must, without a terminal."""
+        """Return whether the plugin may prompt a person (its ``interactiveMode``, and whether there is a terminal).
+
+        Raises CredentialsError if the plugin requires a terminal and there is none.
+        """
         mode = self._spec.get("interactiveMode") or "IfAvailable"
         present = sys.stdin is not None and sys.stdin.isatty()
         if mode == "Always" and not present:
@@ -365,11 +378,11 @@ class _ExecPlugin:
 
 
 _CERTIFICATE = {"client-certificate": "clientCertificate", "client-key": "clientKey"}
-"""The fields of a client certificate: their names in a kubeconfig, and in an ExecCredential."""
+"""The names of the fields of a client certificate: in a kubeconfig -> in the status of an ExecCredential."""
 
 
 def _describe_cluster(cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cluster as an exec plugin gets it in KUBERNETES_EXEC_INFO (provideClusterInfo)."""
+    """Return the cluster of a kubeconfig in the form in which an exec plugin gets it (``provideClusterInfo``)."""
     data = cluster.get("certificate-authority-data")
     if not data and (file := cluster.get("certificate-authority")):
         with suppress(OSError):

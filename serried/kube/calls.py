@@ -18,16 +18,17 @@ from serried.kube.wire import Failure, cap_retry_after, decode_failure
 JSON_TYPE = "application/json"
 
 Check = Callable[[], None]
-"""A check that runs immediately before a request is sent, also before each retry. An exception from it ends the call.
+"""A function that runs immediately before each attempt of a call is sent. If it raises an exception, nothing is sent.
 
-It runs after the wait for a free connection, which may be long. The exception must be neither an OSError nor one of
-the HTTP library: the transport would treat it as a lost connection.
+The exception ends the call. For instance it checks that this process still leads: the wait for a free connection may
+have been long. The exception must be neither an OSError nor one of the HTTP library, which the transport would treat as
+a lost connection.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the API server."""
+    """A request to the API server, with the options of its attempts."""
 
     method: str
 
@@ -39,13 +40,13 @@ class Call:
     body: bytes | None = None
 
     content_type: str = ""
-    """The type of the body."""
+    """The header Content-Type; not sent without a body."""
 
     timeout_seconds: float = 30.0
     """The timeout of one attempt."""
 
     repeatable: bool = False
-    """True if the call has the same effect when it is sent twice."""
+    """True if the call has the same effect when it is sent twice, so that it may be retried after a lost answer."""
 
     headers: Mapping[str, str] | None = None
     """Additional HTTP headers."""
@@ -56,13 +57,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A successful answer."""
+    """An answer of the API server with a status of 2xx."""
 
     status: int
     body: bytes
 
     date: str = ""
-    """The header Date: the time on the server's clock."""
+    """The header Date, i.e. the time on the server's clock; "" if there is none."""
 
 
 class Transport(ABC):
@@ -82,8 +83,8 @@ class Transport(ABC):
     async def send(self, call: Call, check: Check) -> Response:
         """Send a call once, and once more with a new token after 401. Return the answer if its status is 2xx.
 
-        Raises a subclass of ApiError for every other answer. If the token cannot be read the error is Unavailable,
-        because that may pass.
+        ``check`` runs immediately before each of the two is sent. Raises a subclass of ApiError for every other answer,
+        and Unavailable if the token cannot be read, which may be temporary.
         """
         try:
             return await self._send(call, check)
@@ -94,7 +95,7 @@ class Transport(ABC):
 
     @abstractmethod
     async def _send(self, call: Call, check: Check) -> Response:
-        """Send a call once, with the current token; raise as `send`."""
+        """Send a call once with the current token, after ``check``. Return and raise as `send`."""
 
     @abstractmethod
     def stream(self, call: Call) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
@@ -132,7 +133,11 @@ class Transport(ABC):
 
 
 def read_failure(status: int, body: bytes, retry_after: str) -> Failure:
-    """Return the failure in an error response. The header Retry-After overrides retryAfterSeconds in the body."""
+    """Return the failure in an error response of the API server.
+
+    ``retry_after`` is the header Retry-After, "" if there is none. If it is a number, it replaces the retryAfterSeconds
+    in the body.
+    """
     failure = decode_failure(status, body)
     stated = retry_after.isascii() and retry_after.isdigit()  # it may be a date as well, or anything
     seconds = cap_retry_after(float(retry_after)) if stated else failure.retry_after

@@ -39,7 +39,10 @@ JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 _REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
-"""Idempotent methods. A PUT is one because its object has a resourceVersion or a UID."""
+"""The methods that may be sent again after a lost answer.
+
+A PUT may, because its object has a resourceVersion or a UID: the second one changes nothing or fails.
+"""
 
 _OBJECTS_PER_PAGE = 500
 
@@ -54,14 +57,14 @@ class RetryPolicy:
     """The maximum number of attempts, including the first one."""
 
     backoff: Backoff = _BACKOFF
-    """The upper bounds of the waits (full jitter). A Retry-After is added, and both together are capped."""
+    """The upper bounds of the random waits. The server's Retry-After is added, and the cap limits the sum."""
 
 
 ONCE = RetryPolicy(attempts=1)
 
 
 class ApiClient:
-    """Requests to one API server; an async context manager, or `close` it."""
+    """The client of one API server. It is an async context manager; otherwise call `close` at the end."""
 
     def __init__(
         self,
@@ -81,9 +84,9 @@ class ApiClient:
         self._transport = transport or _connect(credentials, f"serried/{__version__} ({component})", connections)
 
         self._may_write: Callable[[], bool] = lambda: True
-        """Return whether this process may write.
+        """Function that returns whether this process may write at this moment (see `fenced`).
 
-        Called before every write, before and after the wait for a connection.
+        It is called before each write twice: before the wait for a connection, and after it.
         """
 
     def fenced(self, may_write: Callable[[], bool]) -> "ApiClient":
@@ -133,11 +136,14 @@ class ApiClient:
         return await self._send_with_retries(call, retry or self._retry)
 
     async def ask(self, method: str, path: str, **how: Any) -> JSON:
-        """Send a request as `request` does. Return the JSON object in the answer; raise Unavailable if it is none."""
+        """Send a request as `request` does (``how`` are its further arguments). Return the JSON object in the answer.
+
+        Raises Unavailable if the answer is no JSON object.
+        """
         return _decode(f"{method} {path}", await self.request(method, path, **how))
 
     async def ask_object(self, method: str, path: str, **how: Any) -> JSON:
-        """Send a request as `ask` does, and raise Unavailable if the answer is neither an API object nor a Status."""
+        """Send a request as `ask` does. Return the API object or Status in the answer; raise Unavailable otherwise."""
         return _check_object(f"{method} {path}", await self.ask(method, path, **how))
 
     async def _send_with_retries(
@@ -176,7 +182,7 @@ class ApiClient:
     # ---------------------------------------------------------------- typed
 
     async def get(self, resource: Resource, namespace: str, name: str, subresource: str = "") -> JSON:
-        """Return an object. ``namespace`` is "" for cluster-scoped resources, here and below."""
+        """Return an object, or its subresource such as "scale". ``namespace`` is "" for cluster-scoped resources."""
         return await self.ask_object("GET", resource.path(namespace, name, subresource))
 
     async def list_all(self, resource: Resource) -> list[JSON]:
@@ -184,14 +190,17 @@ class ApiClient:
         return [item async for item in self.items(resource, EVERYTHING)]
 
     async def items(self, resource: Resource, selection: Selection) -> AsyncGenerator[JSON, None]:
-        """Yield the selected objects. Only one page is in memory at a time; raises as `pages` does."""
+        """Yield the objects of a resource that match ``selection``. Only one page of the list is in memory at a time.
+
+        Raises Gone if the server has compacted the list's resourceVersion before the last page was read.
+        """
         async with aclosing(self.pages(resource.path(selection.namespace), selection, _OBJECTS_PER_PAGE)) as pages:
             async for page in pages:
                 for item in page.items:
                     yield item
 
     async def pages(self, path: str, selection: Selection, limit: int) -> AsyncGenerator[Page, None]:
-        """Yield a list in pages of ``limit`` objects, all of the same resourceVersion.
+        """Yield the objects at the URL path ``path`` in pages of ``limit`` objects, all of the same resourceVersion.
 
         Raises Gone if the server has compacted that version before the last page was read.
         """
@@ -204,7 +213,10 @@ class ApiClient:
                 return
 
     async def page(self, path: str, params: Mapping[str, str]) -> Page:
-        """Return one page of a list; raise Unavailable if the answer is no list."""
+        """Send a list request for one page (see `serried.kube.wire.list_params`) and return the page.
+
+        Raises Unavailable if the answer is no list.
+        """
         document = await self.read(path, params)
         try:
             return read_page(document)
@@ -337,7 +349,11 @@ class ApiClient:
         return (pod["metadata"].get("uid"), pod.get("spec", {}).get("nodeName")) == (uid, node)
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
-        """Evict a pod. Raises BudgetRefusal if a PodDisruptionBudget forbids it, NotFound or Conflict if it is gone."""
+        """Evict the pod with this name and UID.
+
+        Raises BudgetRefusal if a PodDisruptionBudget forbids it now, NotFound if there is no pod with this name, and
+        Conflict if it has another UID.
+        """
         self.metrics.wrote("create", "pods/eviction")
         await self._evict(namespace, name, uid, {})
 
@@ -388,7 +404,7 @@ def _decode(call: object, response: Response) -> JSON:
 
 
 def _check_object(call: object, value: JSON) -> JSON:
-    """Return ``value`` if it is an object with metadata or a Status, else raise Unavailable."""
+    """Return ``value`` if it is an API object with metadata, or a Status; else raise Unavailable for ``call``."""
     if not isinstance(value.get("metadata"), dict) and value.get("kind") != "Status":
         raise misread(str(call), 200, f"no object of the API: {str(value)[:80]}")
     return value

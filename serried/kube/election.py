@@ -78,15 +78,15 @@ _JITTER = 1.2
 
 
 class LeaseLostError(Exception):
-    """The Lease was not renewed in time: another process may hold it by now."""
+    """Raised when the Lease was not renewed in time: another process may hold it by now."""
 
 
 @dataclass(eq=False)
 class Election:
-    """One process as a candidate for one Lease. ``clock`` is monotonic, ``wall`` returns seconds since 1970.
+    """One process as a candidate for the Lease ``lease``. ``clock`` is monotonic, ``wall`` returns seconds since 1970.
 
-    ``holder`` is the name of the Pod. A Pod runs one process at a time, so a Lease held by an earlier process of the
-    same Pod is acquired at once. Without a name ("") that is never the case.
+    ``holder`` is the name of this process's Pod. A Pod runs one process at a time, so a Lease whose holder is an
+    earlier process of the same Pod is acquired at once. If the name is "", every other holder counts as running.
     """
 
     client: ApiClient
@@ -111,7 +111,7 @@ class Election:
         self.identity = f"{self.holder or socket.gethostname()}_{uuid.uuid4()}"
 
     def leads(self) -> bool:
-        """Return whether this process leads: no other process can hold the Lease at this moment."""
+        """Return whether this process leads. It is True only while no other process can hold the Lease."""
         return self._renewed is not None and self.clock() < self._renewed + self.timing.renew
 
     async def acquire(self) -> None:
@@ -123,7 +123,10 @@ class Election:
         log.info("holds the Lease", extra={"lease": str(self.lease), "holder": self.identity})
 
     async def keep(self) -> NoReturn:
-        """Renew the Lease until cancelled. Raise LeaseLostError after `Timing.renew` seconds without success."""
+        """Renew the Lease every `Timing.retry` seconds until cancelled. Call it after `acquire`.
+
+        Raises LeaseLostError if no renewal has succeeded for `Timing.renew` seconds.
+        """
         while True:
             await asyncio.sleep(self.timing.retry)
             if not await self._try_acquire_or_renew() and not self.leads():

@@ -31,7 +31,7 @@ _MAX_MESSAGE_LENGTH = 1024
 """In characters; the API server rejects longer messages."""
 
 _GIVE_WAY_POLL_SECONDS = 0.25
-"""The interval at which a writer checks whether Events of type Normal still have to wait (`EventWriter.gives_way`)."""
+"""The interval of calls of `EventWriter.gives_way` while Events of type Normal wait for more important writes."""
 
 _SeriesKey = tuple[str, str]
 """Identifies a series: the UID of the object, and the reason."""
@@ -39,10 +39,10 @@ _SeriesKey = tuple[str, str]
 
 @dataclass(slots=True)
 class _Series:
-    """All occurrences of one reason at one object, written as one Event with a count."""
+    """All occurrences of one reason for one object. They are written as one Event object with a count."""
 
     regarding: Mapping[str, str]
-    """The reference to the object."""
+    """The reference to the object that the Event is about (``involvedObject``)."""
 
     type: str
     """Normal or Warning."""
@@ -101,7 +101,10 @@ class EventWriter:
     """Limits how often a write starts; None for no limit."""
 
     gives_way: Callable[[], bool] = lambda: False
-    """Return whether more important writes are in progress. Events of type Normal wait for them; warnings do not."""
+    """Function that returns whether more important writes are in progress, such as Bindings.
+
+    While it returns True, Events of type Normal wait; Warnings do not.
+    """
 
     clock: Callable[[], float] = time.monotonic
     """The monotonic time in seconds."""
@@ -113,10 +116,10 @@ class EventWriter:
     _normal: FairQueue[_SeriesKey] = field(default_factory=FairQueue, init=False)
 
     _repeated: FairQueue[_SeriesKey] = field(default_factory=FairQueue, init=False)
-    """Keys of repeated series that may be written now."""
+    """The keys of series with new repeats that may be written now (``due`` has passed)."""
 
     _later: list[tuple[float, _SeriesKey]] = field(default_factory=list, init=False)
-    """A heap of repeated series that are not due yet: (monotonic time of the next write, key)."""
+    """A heap of series with new repeats that are not due yet, as (monotonic time of the next write, key)."""
 
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
@@ -204,7 +207,10 @@ class EventWriter:
         return None
 
     def _is_queued(self, key: _SeriesKey) -> bool:
-        """Return whether the series still has to be written. It may have been forgotten since it was queued."""
+        """Return whether the series of this key still has to be written.
+
+        Since it was queued, the series may have been dropped, because too many are remembered.
+        """
         series = self._series.get(key)
         return series is not None and series.queued
 

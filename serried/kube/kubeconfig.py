@@ -27,7 +27,7 @@ class CredentialsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The cluster and the user of one context, as they stand in the kubeconfig."""
+    """The cluster and the user that one context of a kubeconfig names, with the fields that they have in the file."""
 
     cluster: Mapping[str, Any]
     user: Mapping[str, Any]
@@ -103,7 +103,10 @@ def read_kubeconfig(place: str) -> Kubeconfig:
 
 
 def _read(path: str) -> dict[str, Any]:
-    """Read one file, with its relative paths made absolute. Raises CredentialsError that names the broken place."""
+    """Return the content of one kubeconfig file, with its relative paths made absolute.
+
+    Raises CredentialsError, which says what is wrong with the file.
+    """
     import yaml  # noqa: PLC0415 - the help of a command needs none
 
     loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, for files with many certificates
@@ -127,7 +130,10 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _check_section(document: Mapping[str, Any], section: str, name: str) -> str:
-    """Return what is wrong with a list of the kubeconfig, a phrase; "" if it is valid. A user may be empty."""
+    """Return what is wrong with the list ``section`` of a kubeconfig, as a phrase; "" if it is valid.
+
+    ``name`` is the field that each entry must have besides its ``name`` (see `_FIELDS`). A user may be empty.
+    """
     entries = document.get(section)
     if not isinstance(entries, list | None):
         return f"{section} is not a list"

@@ -232,11 +232,11 @@ class Cause(StrEnum):
     """The resourceVersion is too old: a new list follows."""
     BAD_LINE = "bad_line"
     MISSING = "missing"
-    """A 404 that does not count yet (see `WatchTiming.unserved_after`)."""
+    """The server has answered 404, but not for long enough to believe it (see `WatchTiming.unserved_after`)."""
     UNSERVED = "unserved"
     FORBIDDEN = "forbidden"
     REFUSED = "refused"
-    """Any other error of the server."""
+    """The server has answered with another error."""
     DEFECT = "defect"
     """A bug in Serried: an unexpected exception, which is logged."""
 
@@ -253,7 +253,7 @@ _REFUSED_CAUSES = frozenset({Cause.MISSING, Cause.UNSERVED, Cause.FORBIDDEN})
 _BACKOFF = Backoff(first=0.2, cap=30.0)
 
 _REFUSED_SECONDS = 1.0
-"""The longest wait after a 404 or 403 that does not count yet (see `WatchTiming.unserved_after`)."""
+"""The longest wait after a 404 or 403 that may be temporary (see `WatchTiming.unserved_after`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,54 +264,59 @@ class WatchTiming:
     """The range of timeoutSeconds. Each watch gets a random value, so that watches do not end at the same time."""
 
     silence: float = 150.0
-    """A watch without event or bookmark for this long is ended."""
+    """The time after which a watch that brings neither an event nor a bookmark is ended."""
 
     backoff: Backoff = _BACKOFF
     """The upper bounds of the waits after watches without progress; each wait has full jitter."""
 
     unserved: float = 3.0
-    """The wait after a 404 or 403 that counts."""
+    """The wait before the next try after a 404 or 403 that counts (see ``unserved_after``)."""
 
     unserved_after: float = 5.0
-    """A 404 or 403 counts after every answer has been that status for this long.
+    """The time for which every answer must be 404, or every one 403, until that counts.
 
-    A single one may be temporary. During an upgrade only some API servers serve a new API; an API server that has just
-    started may not have loaded the RBAC roles; and a role that is recreated is missing for a moment. In the core group
-    a 404 never counts: every API server serves that group.
+    From then on the resource is reported as `Unserved` or `Denied`. A single 404 or 403 may be temporary. During an
+    upgrade only some API servers serve a new API; an API server that has just started may not have loaded the RBAC
+    roles; and a role that is recreated is missing for a moment. In the core group a 404 never counts: every API server
+    serves that group.
     """
 
     absent_after: float = 5.0
-    """The value of ``unserved_after`` before the first list, for 404 only; with 0.0 the first 404 counts.
+    """The time that takes the place of ``unserved_after`` for a 404 before the first list; with 0.0 the first 404
+    counts.
 
-    Before the first list the first 403 always counts.
+    Before the first list, the first 403 always counts.
     """
 
     page: int = 500
-    """The number of objects in a page; doubled after each list in pages that broke off."""
+    """The number of objects in a page. It is doubled after each list in pages that broke off, until one is complete."""
 
     in_pages: float = 600.0
     """The period in which lists are read in pages after streamed lists have failed."""
 
     slice_changes: int = 200
-    """The number of changes after which a slice ends and other tasks run."""
+    """The number of changes that are applied without a pause; then other tasks of the event loop run."""
 
     slice_seconds: float = 0.002
-    """The time spent on changes after which a slice ends and other tasks run."""
+    """The time spent on applying changes after which other tasks of the event loop run."""
 
 
 MAX_SUSPICIOUS_ENDS = 5
-"""After every so many suspicious ends (`_SUSPICIOUS`) in a row without progress a new list is made."""
+"""The number of watches in a row that must end for a suspicious cause, without progress, until a new list is made.
+
+Suspicious causes are those of `_SUSPICIOUS`: the server answers, but sends no changes.
+"""
 
 MAX_CUT_LISTS = 3
-"""After this many broken lists in a row the next list uses the other mode (streamed or in pages)."""
+"""The number of lists in a row that must break off until the next list uses the other mode (streamed or in pages)."""
 
 _STEADY_SECONDS = 10.0
-"""A watch that lasted this long counts as progress, even without a change."""
+"""The time after which a watch counts as progress, even if it has brought no change."""
 
 
 @dataclass(eq=False)
 class Reflector:
-    """Follows one resource, and calls ``sink`` with every `Event`. Lives as long as the process."""
+    """Lists and watches one resource, and calls ``sink`` with every `Event`. Lives as long as the process."""
 
     client: ApiClient
     resource: Resource
@@ -353,7 +358,7 @@ class Reflector:
     """The number of watches in a row that ended without progress. A 404 or 403 sets it to 0."""
 
     _last_message: str = field(default="", init=False)
-    """The last logged interruption; the same one is logged again only at level DEBUG."""
+    """The last logged message about the end of a watch; an equal one is logged only at level DEBUG."""
 
     def __post_init__(self, sink: Sink) -> None:
         timing = self.timing
@@ -568,28 +573,32 @@ class Reflector:
 
 
 class _RefusalTimer:
-    """Measures for how long every answer has been the same refusal (404, or 403), and decides whether it counts."""
+    """Decides when one status (404, or 403) counts: when every answer has had it for some seconds.
+
+    ``first`` are these seconds until the first complete list, ``later`` after it. With 0.0 the first such answer
+    counts; with infinity none does. The reflector has one timer for 404 and one for 403.
+    """
 
     def __init__(self, first: float, later: float) -> None:
         self.counted = False
-        """True if the last refusal counted."""
+        """The last result of `observe`."""
         self._required_seconds = first
-        """For how many seconds every answer must be the refusal until it counts; 0.0: the first one counts."""
+        """The seconds for which every answer must have the status until it counts."""
         self._grace_seconds = later
         """The value of ``_required_seconds`` after the first complete list."""
         self._since: float | None = None
-        """The monotonic time of the first refusal in a row; None if the last answer was another one."""
+        """The monotonic time of the first answer in a row with the status; None if the last answer had another one."""
 
     def reset(self) -> None:
-        """Record an answer that is not the refusal."""
+        """Record an answer with another status."""
         self._since = None
 
     def start_grace(self) -> None:
-        """Use the longer delay from now on: after a complete list, a premature refusal would delete known objects."""
+        """Use ``later`` from now on. Call it after a complete list: a temporary 404 would delete all known objects."""
         self._required_seconds = self._grace_seconds
 
     def observe(self, now: float) -> bool:
-        """Record a refusal at the monotonic time ``now``. Return whether it counts."""
+        """Record an answer with the status at the monotonic time ``now``. Return whether it counts."""
         first = self._since is None
         self._since = now if self._since is None else self._since
         self.counted = self._required_seconds <= 0 if first else now - self._since >= self._required_seconds
@@ -597,7 +606,7 @@ class _RefusalTimer:
 
 
 class _ListMode:
-    """The mode of the next list: streamed, or in pages of some size. It depends on the lists that broke off before."""
+    """Decides how the next list is read: streamed, or in pages of some size. Lists that broke off change this."""
 
     def __init__(self, timing: WatchTiming) -> None:
         self.page = timing.page
@@ -637,7 +646,11 @@ class _ListMode:
 
 
 class _Slice:
-    """The number of changes applied, and the time spent on them, since the event loop last ran other tasks."""
+    """Counts the changes applied, and the time spent on them, since the event loop last ran other tasks.
+
+    Such a slice of work ends at `WatchTiming.slice_changes` or `WatchTiming.slice_seconds`, so that filter calls are
+    answered while a long list is read.
+    """
 
     def __init__(self, timing: WatchTiming) -> None:
         self._timing = timing

@@ -41,7 +41,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource of the API, such as pods: what its URLs are made of."""
+    """A resource of the API, such as pods, with the parts of its URLs."""
 
     group: str
     """The API group; "" for the core group."""
@@ -61,7 +61,7 @@ class Resource:
 
     @property
     def root(self) -> str:
-        """The path of the group and version, where discovery answers."""
+        """The URL path of the group and version, such as ``/apis/batch/v1``; it is the path of discovery."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
@@ -137,14 +137,14 @@ class Selection:
     """The namespace; "" for all."""
 
     fields: str = ""
-    """A field selector; "" for none."""
+    """A field selector, such as ``metadata.name=a``; "" for none."""
 
     labels: str = ""
     """A label selector; "" for none."""
 
     @property
     def params(self) -> dict[str, str]:
-        """The selectors as query parameters."""
+        """The selectors as query parameters of a list or watch."""
         named = {"fieldSelector": self.fields, "labelSelector": self.labels}
         return {name: value for name, value in named.items() if value}
 
@@ -273,14 +273,14 @@ class LineSplitter:
 
     @property
     def unfinished(self) -> bool:
-        """Return whether the last line has not ended yet."""
+        """Return whether the chunks so far end in the middle of a line."""
         return bool(self._parts)
 
 
 MAX_RETRY_AFTER_SECONDS = 60.0
-"""The cap on a server's Retry-After.
+"""The maximum of a server's Retry-After that is respected.
 
-An API server asks for seconds. A proxy between may ask for an hour; the cache would not be updated all that time.
+An API server asks for seconds. A proxy in front of it may ask for an hour, in which the cache would not be updated.
 """
 
 
@@ -299,7 +299,7 @@ class Failure:
     """Seconds to wait before a retry, as the server asks, MAX_RETRY_AFTER_SECONDS at most; None if it does not ask."""
 
     causes: frozenset[str] = frozenset()
-    """The reasons of the causes in the Status's details, such as ``DisruptionBudget``."""
+    """The reasons in ``details.causes`` of the Status, such as ``DisruptionBudget``."""
 
 
 def decode_failure(code: int, body: bytes) -> Failure:
