@@ -6,7 +6,7 @@ import pytest
 
 
 def find_address() -> str:
-    """An address at which this machine can be reached over the network."""
+    """Return an IP address at which this machine can be reached over the network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("198.51.100.1", 9))

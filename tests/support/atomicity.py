@@ -8,7 +8,7 @@ from serried.api.pod import Pod
 from tests.support.churn import Churn, Owner
 
 PodsByGroup = dict[str, set[str]]
-"""The names of pods, by the name of their PodGroup."""
+"""Names of pods by the name of their PodGroup."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,10 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 async def add_karpenter(world: Harness, *pools: dict[str, Any]) -> None:
-    """Karpenter is there; one NodePool of the zones a and b unless others are given."""
+    """Let the fake API server serve Karpenter's API, with these NodePools, and let the extender detect it.
+
+    Without ``pools`` there is one NodePool that allows the zones a and b.
+    """
     world.api.api_groups.add("karpenter.sh")
     set_pools(world, *(pools or (node_pool(),)))
     await world.core.autoscalers.refresh()
@@ -21,20 +24,20 @@ def set_pools(world: Harness, *pools: dict[str, Any]) -> None:
 
 
 def node_pool(name: str = "default", zones: tuple[str, ...] = ("a", "b"), **spec: Any) -> dict[str, Any]:
-    """A NodePool of these zones."""
+    """Return a NodePool that allows nodes in these zones. ``spec`` are more fields of its spec."""
     requirements = [{"key": ZONE, "operator": "In", "values": list(zones)}]
     return {"metadata": {"name": name}, "spec": {"template": {"spec": {"requirements": requirements}}, **spec}}
 
 
 async def add_cluster_autoscaler(world: Harness) -> None:
-    """Cluster Autoscaler is there, and serves ProvisioningRequests."""
+    """Create Cluster Autoscaler's status ConfigMap, serve ProvisioningRequests, and let the extender detect both."""
     world.api.api_groups.add("autoscaling.x-k8s.io")
     world.api.owners["configmaps"][Key("kube-system", "cluster-autoscaler-status")] = {}
     await world.core.autoscalers.refresh()
 
 
 async def remove_autoscalers(world: Harness) -> None:
-    """Remove the autoscalers from the fake API server, and let the extender look for them."""
+    """Remove all autoscalers from the fake API server, and let the extender notice that."""
     world.api.api_groups.clear()
     world.api.owners["configmaps"].clear()
     await world.core.autoscalers.refresh()

@@ -22,13 +22,13 @@ Scheme = Literal["light", "dark"]
 
 
 def find_chromium() -> str:
-    """The path of a Chromium, empty if none is found."""
+    """Return the path of an installed Chromium; "" if none is found."""
     return os.environ.get(CHROMIUM, "") or next((found for name in _NAMES if (found := shutil.which(name))), "")
 
 
 @asynccontextmanager
 async def open_browser() -> AsyncIterator[Browser]:
-    """A browser without a window. Raises RuntimeError if none is installed."""
+    """Run a browser without a window while the body runs. Raise RuntimeError if none is installed."""
     path = find_chromium()
     if not path:
         raise RuntimeError(f"no Chromium is in PATH, and {CHROMIUM} names none: apt-get install chromium")
@@ -43,7 +43,7 @@ async def open_browser() -> AsyncIterator[Browser]:
 async def open_page(
     browser: Browser, url: str, *, scheme: Scheme = "light", width: int = 1280, height: int = 900, zone: str = "UTC"
 ) -> AsyncIterator[tuple[Page, list[str]]]:
-    """The page once it shows the state, and the errors in its console so far."""
+    """Open the page, wait until it shows the cluster, and yield it with the list of errors in its console."""
     context = await browser.new_context(
         color_scheme=scheme, viewport={"width": width, "height": height}, timezone_id=zone
     )
@@ -58,7 +58,7 @@ async def open_page(
 
 
 async def find_accessibility_defects(page: Page) -> str:
-    """The accessibility defects that axe finds, such as in contrast, names or roles; empty for none."""
+    """Return the accessibility defects that axe finds, such as in contrast, names or roles; "" for none."""
     found = await Axe().run(page)
     return found.generate_report() if found.violations_count else ""
 

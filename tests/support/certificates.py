@@ -26,7 +26,10 @@ class Authority:
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def sign(self, name: str, *, file: str = "", age: timedelta = timedelta(0)) -> tuple[Path, Path]:
-        """The files of a certificate for ``name`` and loopback, and of its key; it is good for an hour less ``age``."""
+        """Create a certificate for ``name`` and loopback, and return the paths of certificate and key.
+
+        It is valid for one hour, of which ``age`` has passed already (negative: it begins to be valid later).
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         begin = datetime.now(UTC) - timedelta(minutes=1) - age
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])

@@ -1,8 +1,8 @@
 """A small random cluster with a waiting gang, and random changes of it, one after the other.
 
-A World has all objects of the API server, so that a new Store can be filled with them (`tell_all`). A theme is the
-scheduling rule under test, and determines which objects may change. A change replaces one object by a random one, or
-deletes it.
+A World has all objects of the API server, so that a new Store can be filled with them (`World.fill_store`). A theme is
+the scheduling rule under test, and determines which objects may change. A change replaces one object by a random one,
+or deletes it.
 """
 
 from collections.abc import Callable, Mapping
@@ -393,7 +393,7 @@ def _full_name(change: Change) -> str:
 
 
 def add_to_store(store: Store, builder: Builder) -> None:
-    """Put an object of any kind into a Store."""
+    """Decode a builder's object, and put it into a Store as its watch would."""
     match builder:
         case NodeBuilder():
             store.put_node(builder.value())

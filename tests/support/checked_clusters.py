@@ -17,17 +17,17 @@ DEPLOYMENT = "/apis/apps/v1/namespaces/serried-system/deployments/serried"
 
 
 def items(*objects: Any) -> dict[str, Any]:
-    """A list of objects."""
+    """Return a List document of these objects."""
     return {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": list(objects)}
 
 
 def named(name: str, **fields: Any) -> dict[str, Any]:
-    """An object in kube-system."""
+    """Return an object of this name in kube-system. ``fields`` are its other fields, such as spec."""
     return {"metadata": {"name": name, "namespace": "kube-system"}, **fields}
 
 
 def answer_soundly(proxy: PodProxy) -> None:
-    """Have a cluster answer in which everything is as it is shipped."""
+    """Let the proxy answer like a cluster with the shipped manifests, on which `serried check` finds no mistake."""
     pod = extender_pod("serried-0")
     pod["spec"]["containers"][0]["image"] = "registry.k8s.io/kube-scheduler:v1.37.1"
     pod["spec"]["volumes"] = [{"name": "config", "configMap": {"name": "serried-scheduler-config-abc"}}]

@@ -15,7 +15,7 @@ _usual = time.time
 
 
 def read_time() -> float:
-    """The time in seconds since 1970, plus the offset."""
+    """Return the time in seconds since 1970, plus the offset in the file."""
     return _usual() + float(Path(os.environ[FILE]).read_text())
 
 

@@ -37,13 +37,13 @@ class NodeGroup:
 
 @dataclass(slots=True)
 class _NodeCapacity:
-    """A node, or one that is to be added, as pods are put on it one after the other."""
+    """The free resources of a node that exists or is to be added. Each pod that is added reduces them."""
 
     labels: dict[str, str]
     cpu: int
 
     def add_pod(self, spec: Raw) -> bool:
-        """Put a pod there if it fits; return whether it does."""
+        """Add a pod if it fits, and return whether it did."""
         cpu = _count_cpu(spec)
         if cpu > self.cpu or not spec.get("nodeSelector", {}).items() <= self.labels.items():
             return False
@@ -53,7 +53,7 @@ class _NodeCapacity:
 
 @dataclass(slots=True)
 class ClusterAutoscaler:
-    """Adds nodes of these groups to a cluster in which kwok makes them ready. One lives as long as a story."""
+    """Adds nodes of these node groups to a cluster in which kwok makes them Ready. Each test has its own instance."""
 
     api: Api
     groups: Sequence[NodeGroup]
@@ -73,7 +73,7 @@ class ClusterAutoscaler:
         return [pod for pod in self.api.get("/api/v1/pods")["items"] if _is_candidate(pod)]
 
     def _list_capacity(self) -> list[_NodeCapacity]:
-        """Return the nodes without what their pods take. A nominated pod counts as allocated on its node."""
+        """Return the free resources of each node. A nominated pod counts as allocated on its node."""
         pods = self.api.get("/api/v1/pods")["items"]
         rooms = {
             node["metadata"]["name"]: _NodeCapacity(node["metadata"]["labels"], parse_cpu(_find_allocatable(node)))
@@ -102,7 +102,7 @@ class ClusterAutoscaler:
         )
 
     def _carry_out(self, request: Raw, rooms: Iterable[_NodeCapacity]) -> None:
-        """Add all nodes that a request lacks, or none, and say which in its conditions."""
+        """Add all nodes that a request lacks, or none if they are too many. Write the result to its conditions."""
         try:
             specs = [spec for each in request["spec"]["podSets"] for spec in self._list_pods(request, each)]
         except ApiError as error:
@@ -124,13 +124,13 @@ class ClusterAutoscaler:
             self._set_condition(request, "Provisioned", "True", "CapacityIsProvisioned", "Capacity is provisioned.")
 
     def _list_pods(self, request: Raw, pod_set: Raw) -> list[Raw]:
-        """Return the spec of each pod of a set. Raises ApiError if its PodTemplate is not there."""
+        """Return the spec of each pod of a pod set. Raise ApiError if its PodTemplate does not exist."""
         namespace, name = request["metadata"]["namespace"], pod_set["podTemplateRef"]["name"]
         found = self.api.get(f"/api/v1/namespaces/{namespace}/podtemplates/{name}")
         return [found["template"]["spec"]] * int(pod_set["count"])
 
     def _set_condition(self, request: Raw, kind: str, status: str, reason: str, message: str) -> None:
-        """Set a condition of a request, if it is still there."""
+        """Set a condition of a request, unless the request has been deleted."""
         metadata = request["metadata"]
         conditions = _read_conditions(request)
         kept = [each for (found, _), each in conditions.items() if found != kind]
@@ -146,7 +146,10 @@ class ClusterAutoscaler:
     # --- pods --------------------------------------------------------------------------------------------------
 
     def _scale_up(self, pods: Iterable[Raw], rooms: Sequence[_NodeCapacity]) -> None:
-        """Add nodes for pods one by one, as far as the groups may grow; say of the others that none comes."""
+        """Add nodes for the pods one by one, up to the limits of the groups.
+
+        A pod for which no node may be added gets the event NotTriggerScaleUp.
+        """
         for pod in pods:
             if _fits(pod["spec"], rooms):
                 continue
@@ -177,7 +180,7 @@ class ClusterAutoscaler:
     # --- nodes -------------------------------------------------------------------------------------------------
 
     def _find_nodes(self, specs: Iterable[Raw]) -> list[NodeGroup] | None:
-        """Return the group of each node that these pods need; None if the groups may not grow so far."""
+        """Return the group of each node that these pods need; None if that exceeds the limits of the groups."""
         added: list[tuple[NodeGroup, _NodeCapacity]] = []
         for spec in specs:
             if _fits(spec, [room for _, room in added]):
@@ -224,7 +227,7 @@ def _is_candidate(pod: Raw) -> bool:
 
 
 def _fits(spec: Raw, rooms: Iterable[_NodeCapacity]) -> bool:
-    """Put a pod on the first node on which it fits; return whether there is one."""
+    """Add a pod to the first node on which it fits, and return whether there was one."""
     return any(room.add_pod(spec) for room in rooms)
 
 

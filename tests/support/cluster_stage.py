@@ -140,7 +140,7 @@ class ClusterStage:
             self._post(self._pods(), {"metadata": metadata, "spec": spec})
 
     def fill_a_node(self) -> None:
-        """Fill one node by a pod, so that packing alone does not keep a gang in one rack."""
+        """Fill one node with a pod, so that a gang spans two racks unless a rule keeps it in one."""
         self.create_group("filler", 1)
         self.create_pods(["filler-0"], "filler", cpu="30")
         self.await_bound("filler", 1)
@@ -313,7 +313,7 @@ class ClusterStage:
         return [item for item in items if any(o["name"] == job for o in item["metadata"].get("ownerReferences", []))]
 
     def debug_page(self, group: str) -> dict[str, Any]:
-        """Return the group's page on ``/debug``; empty if the extender does not know the group."""
+        """Return the document of the group's page on ``/debug``; {} if the extender does not know the group."""
         answer = self._debug.get(f"/debug/groups/{self.namespace}/{group}")
         view: dict[str, Any] = answer.json() if answer.status_code == 200 else {}
         return view
@@ -383,7 +383,7 @@ class ClusterStage:
 
     @contextmanager
     def with_autoscaler_configmap(self) -> Iterator[None]:
-        """The cluster has the ConfigMap by which Cluster Autoscaler is found."""
+        """Create the ConfigMap by which Serried detects Cluster Autoscaler, and delete it at the end of the body."""
         path = "/api/v1/namespaces/kube-system/configmaps"
         self._post(path, {"metadata": {"name": "cluster-autoscaler-status"}})
         try:
@@ -392,7 +392,7 @@ class ClusterStage:
             self._delete(f"{path}/cluster-autoscaler-status")
 
     def list_nodes(self) -> list[str]:
-        """The names of all nodes, in order."""
+        """Return the names of all nodes, sorted."""
         return sorted(node["metadata"]["name"] for node in self.cluster.api.get("/api/v1/nodes")["items"])
 
     def annotations_of_node(self, name: str) -> dict[str, str]:
@@ -400,11 +400,11 @@ class ClusterStage:
         return dict(self.cluster.api.get(f"/api/v1/nodes/{name}")["metadata"].get("annotations", {}))
 
     def annotate_node(self, name: str, annotations: Mapping[str, str | None]) -> None:
-        """Annotate a node as a person; None ends an annotation."""
+        """Change annotations of a node, as a user would. The value None removes an annotation."""
         self.cluster.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": dict(annotations)}})
 
     def list_protected(self) -> list[str]:
-        """The nodes that Serried keeps autoscalers off."""
+        """Return the names of the nodes with Serried's annotation against removal by an autoscaler."""
         return [name for name in self.list_nodes() if PROTECTED_BY in self.annotations_of_node(name)]
 
     def reservations(self) -> list[dict[str, Any]]:

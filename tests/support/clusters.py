@@ -1,4 +1,4 @@
-"""Clusters of the tests: each has a state directory of its own, so that no two runs are in each other's way."""
+"""The clusters of the end-to-end tests. Each test run has its own state directory, so that runs do not conflict."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,21 +12,25 @@ from bench.cluster import Cluster, Spec, state
 from bench.cluster.spec import Api
 
 GANG_GATES = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true")
-"""kube-scheduler's own gates for gangs and racks; the API server keeps no constraints without the second."""
+"""Kubernetes' feature gates for gangs and topology constraints. Without the second the API server drops the field."""
 
 LEVELS: tuple[Api, Api] = ("native", "fallback")
-"""The API levels. A story is told at one of them, unless it is marked ``both_levels``."""
+"""The API levels. A test runs at one of them, unless it is marked ``both_levels``."""
 
 
 def on_kubernetes(version: str, *values: Any) -> Any:
-    """A parameter for tests on a Kubernetes version: the version, or the values; skipped if it is not built."""
+    """Return a parameter for a test on a Kubernetes version. The test is skipped if that version is not built.
+
+    The parameter's value is ``values`` if given, else the version.
+    """
     return pytest.param(values or version, marks=pytest.mark.kubernetes(version))
 
 
 def on_older(version: str, level: Api) -> Any:
-    """A parameter for the shared cluster of an older minor, whose native API is another one; the fallback one is ours.
+    """Return a parameter for the shared cluster of an older Kubernetes minor at this API level.
 
-    So `make test` tells of the native one.
+    `make test` runs the test at the native level only, because the native API differs between minors; the fallback API
+    is Serried's own, and is tested in `make test-full`.
     """
     left = [pytest.mark.full] if level == "fallback" else []
     return pytest.param(f"{version} {level}", marks=[pytest.mark.kubernetes(version), *left])
@@ -37,28 +41,31 @@ NEXT_SCHEDULER = "1.38.0-beta.0"
 
 
 def on_next_scheduler(*words: str) -> Any:
-    """A parameter for stories with NEXT_SCHEDULER: its version and these words; skipped where it is not built."""
+    """Return a parameter for tests with NEXT_SCHEDULER: the name of its shared cluster, which is version and ``words``.
+
+    The test is skipped if that version is not built.
+    """
     return pytest.param(" ".join((NEXT_SCHEDULER, *words)), marks=pytest.mark.scheduler(NEXT_SCHEDULER))
 
 
 BESIDE = pytest.param("beside", marks=pytest.mark.full)
-"""The shared cluster in which BESIDE_GATES are on, told of in `make test-full`."""
+"""The shared cluster with BESIDE_GATES on, a parameter of tests that only `make test-full` runs there."""
 
 
 def at_one_level(level: Api, *others: Any, fixture: str = "cluster") -> pytest.MarkDecorator:
-    """For stories in which the API level has no part: `make test` tells them at this one, `make test-full` at either.
+    """Mark a test that does not depend on the API level: `make test` runs it at ``level``, `make test-full` at both.
 
-    ``others`` are more clusters in which they are told.
+    ``others`` are more clusters for the test, and ``fixture`` is the fixture that gets the cluster's name.
     """
     told = [each if each == level else pytest.param(each, marks=pytest.mark.full) for each in LEVELS]
     return pytest.mark.parametrize(fixture, [*told, *others], indirect=True)
 
 
 BESIDE_GATES = (*GANG_GATES, "DRAWorkloadResourceClaims=true")
-"""With the third one PodGroups have ResourceClaims; it is beta in 1.37, and off."""
+"""Gates for Kubernetes' own gang scheduling, and for ResourceClaims of PodGroups (beta in 1.37, and off)."""
 
 ALPHA_GATES = (*GANG_GATES, "CompositePodGroup=true", "PodGroupPreemptionPolicy=true")
-"""Trees of groups, and what groups may say of preemption, are alpha in 1.37."""
+"""Feature gates for CompositePodGroups and for preemption policies of PodGroups, which are alpha in 1.37."""
 
 _NATIVE = Spec(
     name="native",
@@ -69,7 +76,7 @@ _NATIVE = Spec(
     profiles=("second",),
     serried_args=("--barrier-idle", "8"),
 )
-"""12 nodes of 32 CPU in 4 racks, 384 CPU in all. The deadline is short, so that a story about it is short, too."""
+"""12 nodes of 32 CPU in 4 racks, 384 CPU in all. The gang deadline is short, so that tests of it are short, too."""
 
 _DEFAULT = {
     "native": _NATIVE,
@@ -98,15 +105,18 @@ SHARED = {
         for name, spec in _DEFAULT.items()
     },
 }
-"""The clusters that all folders share. A story has a namespace of its own, and puts back what it changes outside it."""
+"""By name: the clusters that all test folders share.
+
+A test has its own namespace, and restores what it changes outside.
+"""
 
 Find = Callable[[str], Cluster]
-"""The shared cluster of this name."""
+"""Starts the shared cluster of a name if needed, and returns it."""
 
 
 @contextmanager
 def sharing(directories: pytest.TempPathFactory) -> Iterator[Find]:
-    """A shared cluster is up until another one is wanted: stories come in the order of their clusters."""
+    """Yield a function that returns a shared cluster by name. Only one is up at a time: tests are sorted by cluster."""
     up: dict[str, Cluster] = {}
     with ExitStack() as stack:
 
@@ -122,7 +132,7 @@ def sharing(directories: pytest.TempPathFactory) -> Iterator[Find]:
 
 @contextmanager
 def running(spec: Spec, directories: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster that is up for as long as the body runs, and beside others that begin and end meanwhile."""
+    """Start a cluster, yield it, and stop it at the end. Other clusters may run at the same time."""
     home = directories.mktemp("state")
     with _at_home(home):
         cluster = Cluster.up(spec)
@@ -135,7 +145,7 @@ def running(spec: Spec, directories: pytest.TempPathFactory) -> Iterator[Cluster
 
 @contextmanager
 def _at_home(directory: Path) -> Iterator[None]:
-    """Clusters are kept here while the body runs."""
+    """Let `bench.cluster` keep the state of clusters in this directory while the body runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(state.STATE, str(directory))
         yield

@@ -29,7 +29,7 @@ Run = Callable[..., Ended]
 
 
 def done_line(would: str) -> str:
-    """The line that ``uninstall`` prints after doing what this line of its dry run announced."""
+    """Return the line that ``uninstall`` prints after an action. ``would`` is the line of its dry run about it."""
     begin, step, what = would.split(maxsplit=2)
     assert begin == "would", would
     return f"{_DONE[step]} {what}"

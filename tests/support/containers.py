@@ -19,7 +19,7 @@ _LEAVES = (str, bytes, bytearray, int, float, complex, type, types.ModuleType, t
 
 
 def count_items(*roots: object) -> Counter[str]:
-    """The number of items in all reachable containers, by the class and field that holds them."""
+    """Return the number of items in all reachable containers, by the class and field that holds them."""
     counts: Counter[str] = Counter()
     seen: set[int] = set()
     left: list[tuple[str, Any]] = [("root", root) for root in roots]
@@ -37,7 +37,7 @@ def count_items(*roots: object) -> Counter[str]:
 
 
 def list_grown(looks: Sequence[Counter[str]]) -> list[str]:
-    """One line per container that was larger in every sample of the last quarter than in any of the second quarter.
+    """Return a line for each container that was larger in all samples of the last quarter than in any of the second.
 
     Growth by one item in every other sample is reported. Sizes that go up and down, such as those per node, are not.
     """
@@ -55,7 +55,7 @@ def _is_bounded(each: object) -> bool:
 
 
 def _list_parts(path: str, each: object) -> Iterator[tuple[str, Any]]:
-    """The parts of an object, each with the path under which it is reported."""
+    """Yield what an object refers to, each with the path (class and field) under which it is reported."""
     if isinstance(each, Mapping):
         yield from ((path, part) for pair in list(each.items()) for part in pair)
     elif isinstance(each, (AbstractSet, Sequence, deque)):

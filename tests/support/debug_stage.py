@@ -1,4 +1,4 @@
-"""The debug pages of an extender over a small cluster, those among them that need an API server or have no end."""
+"""The debug pages of an extender with a small cluster, also those that read the API server or stream without end."""
 
 import asyncio
 from collections.abc import Coroutine

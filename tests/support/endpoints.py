@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute
 
 
 def list_endpoints(routes: Sequence[BaseRoute]) -> Iterator[APIRoute]:
-    """Every API route, also of nested routers; each path is relative to its own router."""
+    """Yield every API route, also of nested routers. Each path is relative to its own router."""
     for route in routes:
         included = getattr(route, "original_router", None)
         if included is not None:

@@ -4,5 +4,5 @@ from hypothesis import settings
 
 
 def scale(count: int) -> int:
-    """The number of examples: this many in `make test-full`, and scaled like all other tests in other profiles."""
+    """Return the number of Hypothesis examples: ``count`` in `make test-full`, and a share of it in other profiles."""
     return max(1, count * settings().max_examples // 100)

@@ -67,7 +67,7 @@ EPOCH = 1_700_000_000.0
 DAY = 86_400.0
 
 LEFT_OUT: set[Callable[[Parts], Feature]] = set()
-"""Features that every new Harness leaves out (set by `tests.unit.extender.conftest`)."""
+"""Features without which every new Harness is built. `tests.unit.extender.conftest` sets them."""
 
 
 class RecordingMetrics(ExtenderMetrics):

@@ -15,18 +15,21 @@ _ALONE = ("--lease=", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "b
 
 
 def make_settings(*arguments: str) -> ExtenderSettings:
-    """Always active and each listener at any free port, unless the arguments say otherwise; no environment counts."""
+    """Return settings of an always active extender with listeners at free ports. ``arguments`` are further flags.
+
+    Environment variables are ignored.
+    """
     return extender_settings([*_ALONE, *arguments], {})
 
 
 def make_extender(client: ApiClient, *arguments: str, level: ApiLevel = FALLBACK) -> Extender:
-    """An extender with the settings of ``make_settings``, which has not begun."""
+    """Return an extender with the settings of `make_settings`. It is not started."""
     return Extender(make_settings(*arguments), client, level, ExtenderMetrics())
 
 
 @asynccontextmanager
 async def run_extender(server: FakeApiServer, *arguments: str, level: ApiLevel = FALLBACK) -> AsyncIterator[Extender]:
-    """An extender with the settings of ``make_settings`` from its first moment on; at the end it is cancelled."""
+    """Start an extender with the settings of `make_settings`, yield it at once, and cancel it at the end."""
     async with server.client() as client:
         extender = make_extender(client, *arguments, level=level)
         running = asyncio.create_task(extender.run())

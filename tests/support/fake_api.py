@@ -140,7 +140,7 @@ class FakeApi:
         self.budgets[Key("default", "all")] = {"metadata": metadata, "spec": {"selector": {}}, "status": status}
 
     def add_event(self, pod: str, component: str, reason: str, message: str) -> None:
-        """Have a component say something of a pod."""
+        """Record an Event about a pod, written by a component such as cluster-autoscaler."""
         key = Key("default", f"{pod}.{len(self.owners['events'])}")
         self.owners["events"][key] = {
             "metadata": {"namespace": key.namespace, "name": key.name},
@@ -179,7 +179,7 @@ class FakeApi:
         return found
 
     async def read(self, path: str) -> Raw:
-        """The API groups that are served."""
+        """Return the discovery document of the served API groups."""
         groups = [{"name": name, "versions": [{"version": "v1"}]} for name in sorted(self.api_groups)]
         found: Raw = await self._do(Call("read", path, "", {}), lambda: {"groups": groups})
         return found

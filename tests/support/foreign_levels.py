@@ -1,4 +1,4 @@
-"""The kinds of Kueue and Grove that name labels for levels, as far as Serried reads them."""
+"""CRDs of Kueue (Topology) and Grove (ClusterTopologyBinding), from which Serried reads topology keys."""
 
 from bench.cluster import Cluster
 
@@ -10,7 +10,7 @@ _KINDS = (
 TOPOLOGIES = "/apis/kueue.x-k8s.io/v1beta2/topologies"
 BINDINGS = "/apis/grove.io/v1alpha1/clustertopologybindings"
 FOLLOWED = ("topologies.kueue.x-k8s.io", "clustertopologybindings.grove.io")
-"""The names that the extender uses for these levels."""
+"""The names (plural and API group) by which the extender's pages report the two kinds."""
 
 
 def install(cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 @cache
 def locate(module: str, version: str) -> Path:
-    """The directory of a module in Go's cache, downloaded if it is not there yet; skips the test without Go."""
+    """Return a module's directory in Go's cache; download the module first if needed. Skip the test without Go."""
     go = shutil.which("go")
     if go is None:
         pytest.skip("needs Go to read what other projects ship")

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class InlineChild:
-    """A child whose work is done. The methods are those of the real child."""
+    """A child process whose work is done already. It has the methods of the real `serried.ops.fork.Child`."""
 
     def __init__(self) -> None:
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

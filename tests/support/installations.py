@@ -1,4 +1,4 @@
-"""Installations for `serried check`: the shipped one, and mistakes in it."""
+"""Observed installations for `serried check`: the shipped one, and functions that make mistakes in it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,13 +32,13 @@ SELFCHECK: dict[str, Any] = {
 
 
 def read_shipped(isolated: str = "off") -> dict[str, Any]:
-    """The scheduler's configuration in the manifests."""
+    """Return the KubeSchedulerConfiguration in the manifests; that of the isolated overlay if ``isolated`` is "on"."""
     folder = "isolated" if isolated == "on" else "scheduler"
     return dict(yaml.safe_load((MANIFESTS / "kustomize" / folder / "scheduler-config.yaml").read_text()))
 
 
 def install(isolated: str = "off") -> Observed:
-    """The state of a cluster with the manifests applied unchanged."""
+    """Return what `serried check` observes in a cluster with the manifests applied unchanged."""
     (deployment,) = [each.content for each in read_all() if (each.kind, each.name) == ("Deployment", "serried")]
     containers = deployment["spec"]["template"]["spec"]["initContainers"]
     (arguments,) = [each["args"] for each in containers if each["name"] == "extender"]
@@ -65,7 +65,7 @@ def install(isolated: str = "off") -> Observed:
 
 
 def install_beside_the_cluster_s_scheduler() -> Observed:
-    """The state with only the extenders installed, which the cluster's own scheduler calls."""
+    """Return what is observed if only the extender is installed, and the cluster's own kube-scheduler calls it."""
     folder = MANIFESTS / "kustomize" / "control-plane"
     component = yaml.safe_load((folder / "kustomization.yaml").read_text())
     changes = yaml.safe_load(component["patches"][0]["patch"])
@@ -81,7 +81,7 @@ def install_beside_the_cluster_s_scheduler() -> Observed:
 
 
 def change_config(change: Callable[[dict[str, Any]], object], isolated: str = "off") -> Change:
-    """A mistake in the scheduler's configuration."""
+    """Return a Change that changes the scheduler's configuration. ``change`` changes the decoded document in place."""
 
     def make(seen: Observed) -> Observed:
         document = read_shipped(isolated)
@@ -92,7 +92,7 @@ def change_config(change: Callable[[dict[str, Any]], object], isolated: str = "o
 
 
 def change_entry(place: int, isolated: str = "off", **fields: Any) -> Change:
-    """A mistake in one of the two extender entries: filter is 0, bind is 1. None removes a field."""
+    """Return a Change that sets fields of an entry of ``extenders``: filter is 0, bind is 1. None removes a field."""
 
     def change(document: dict[str, Any]) -> None:
         entry = document["extenders"][place]
@@ -104,11 +104,11 @@ def change_entry(place: int, isolated: str = "off", **fields: Any) -> Change:
 
 
 def set_flag(**flags: str) -> Change:
-    """A flag that contradicts the rest of the installation; write its dashes as underscores."""
+    """Return a Change that gives these flags of the extender other values. Dashes are written as underscores."""
     named = {name.replace("_", "-"): value for name, value in flags.items()}
     return lambda seen: replace(seen, flags={**seen.flags, **named})
 
 
 def change_selfcheck(**said: Any) -> Change:
-    """Another answer of the extender's self-check."""
+    """Return a Change that replaces these fields of the extender's self-check."""
     return lambda seen: replace(seen, selfcheck={**SELFCHECK, **said})

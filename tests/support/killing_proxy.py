@@ -31,7 +31,7 @@ class KillOrder:
     """An order to kill a process at one write."""
 
     number: int
-    """Number of the write among those that count, from 0."""
+    """Index, from 0, of the write at which to kill, among the writes for which ``counts`` is true."""
 
     moment: KillMoment
     pid: int

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def count_lines(body: Callable[[], object]) -> int:
-    """Count the lines of Python that run until the block ends."""
+    """Run ``body``, and return the number of lines of Python that it executes."""
     count = 0
 
     def trace(_frame: FrameType, event: str, _argument: Any) -> Any:
@@ -25,7 +25,9 @@ def count_lines(body: Callable[[], object]) -> int:
 
 
 def find_growth(make: Callable[[int], Callable[[], object]], size: int) -> float:
-    """The factor by which the number of lines grows for twice the size; ``make`` returns the work for a size.
+    """Return the factor by which the number of executed lines grows for twice the size.
+
+    ``make`` returns the work for a size.
 
     2 is a share for each item. A search among all of them for each makes it 4.
     """

@@ -40,7 +40,7 @@ def frame(body: bytes, framing: str) -> tuple[bytes, bytes]:
 
 @st.composite
 def requests(draw: st.DrawFn, asked: st.SearchStrategy[tuple[bytes, bytes, bytes]], *headers: bytes) -> bytes:
-    """Draw one request, well-formed or not: with method, target and body of ``asked``, and some of ``headers``."""
+    """Draw one request, well-formed or not. ``asked`` draws method, target and body; ``headers`` may be added."""
     framing = draw(st.sampled_from(["exact", "exact", "exact", "chunked", "chunked", "bad chunks", "short", "long"]))
     known, target, content = draw(asked)
     length, body = frame(content, framing)

@@ -4,6 +4,6 @@ from typing import Any
 
 
 def read_memory(part: object) -> dict[str, Any]:
-    """The object's fields by name, without the leading underscore of private ones."""
+    """Return the object's fields by name, without the leading underscore of private ones."""
     slots = {name: getattr(part, name) for name in getattr(part, "__slots__", ())}
     return {name.removeprefix("_"): value for name, value in (slots or vars(part)).items()}

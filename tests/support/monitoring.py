@@ -19,20 +19,20 @@ needs_prometheus = pytest.mark.skipif(
 
 
 def read_rules() -> list[dict[str, Any]]:
-    """The alerts."""
+    """Return the shipped alerts, as Prometheus rules."""
     (group,) = read_rule_file()["groups"]
     rules: list[dict[str, Any]] = group["rules"]
     return rules
 
 
 def read_rule_file() -> dict[str, Any]:
-    """The rules in the form of a rule file of Prometheus."""
+    """Return the shipped alerts in the form of a rule file of Prometheus."""
     spec: dict[str, Any] = yaml.safe_load((SHIPPED / "rules.yaml").read_text())["spec"]
     return spec
 
 
 def list_queries() -> Iterator[str]:
-    """Every query of the dashboard and the alerts, in valid PromQL."""
+    """Yield every query of the dashboard and the alerts as valid PromQL (Grafana's variables are replaced)."""
     for panel in json.loads((SHIPPED / "dashboard.json").read_text())["panels"]:
         for target in panel["targets"]:
             yield target["expr"].replace("$__rate_interval", "1m")
@@ -41,5 +41,5 @@ def list_queries() -> Iterator[str]:
 
 
 def find_metrics(query: str) -> set[str]:
-    """The names of Serried's metrics in a query, as registered."""
+    """Return the names of Serried's metrics in a query, without suffixes such as _bucket."""
     return {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(r"\bserried_\w+", query)}

@@ -35,7 +35,7 @@ class NextVersion(ThreadedServer):
         super().__init__(_Front(port, self.asked, renamed or {}))
 
     def write_kubeconfig(self, theirs: Path, directory: Path) -> Path:
-        """The same credentials, with this server's address."""
+        """Write a kubeconfig with the credentials of ``theirs`` and the address of this proxy; return its path."""
         config = yaml.safe_load(theirs.read_text())
         config["clusters"][0]["cluster"] = {"server": self.url}
         path = directory / theirs.name
@@ -59,7 +59,7 @@ class _Front(ThreadingHTTPServer):
         """Log no errors: clients may end their watches at any time."""
 
     def connect(self) -> http.client.HTTPSConnection:
-        """A connection to the real API server."""
+        """Open a connection to the real API server."""
         return http.client.HTTPSConnection("127.0.0.1", self._port, context=self._tls, timeout=_TIMEOUT_SECONDS)
 
 
@@ -90,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815 - names of the base class
 
     def log_message(self, *args: Any) -> None:
-        """Say nothing."""
+        """Log no requests."""
 
     def _discover(self, path: str) -> Any:
         found = self._read(path)
@@ -155,7 +155,7 @@ _NOT_FOUND = {
 
 
 def _go_back(path: str) -> str:
-    """The path of the same objects on the real server."""
+    """Return the path of the same objects on the real API server."""
     for root in (f"{_ROOT}/{NEXT}/", f"{_SCHEMAS}{_ROOT}/{NEXT}"):
         if path.startswith(root) and _STABLE_ALREADY not in path:
             return root.replace(NEXT, SERVED) + path.removeprefix(root)

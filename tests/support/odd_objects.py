@@ -154,7 +154,7 @@ SPECIMENS: Mapping[Kind, tuple[Raw, ...]] = {
     Kind.SECOND_COMPOSITES: _AT_THE_LEVEL[Kind.COMPOSITES],
     Kind.SECOND_WORKLOADS: _AT_THE_LEVEL[Kind.WORKLOADS],
 }
-"""Objects of every kind, with all that is read of them. A test holds that no kind is missing."""
+"""For each kind: objects that have every field that Serried reads. A test checks that no kind is missing."""
 
 LEASE: Raw = {
     "metadata": {"name": "l", "namespace": "default", "resourceVersion": "1"},
@@ -200,7 +200,7 @@ RECORD: Raw = {
 
 @st.composite
 def odd_objects(draw: st.DrawFn, *specimens: Raw) -> Any:
-    """One of these objects (default: of any kind) with odd values in one or two places, at any depth."""
+    """Draw one of ``specimens`` (default: all SPECIMENS) with odd values in one or two places, at any depth."""
     spoiled: Any = draw(st.sampled_from(specimens or [raw for kind in SPECIMENS.values() for raw in kind]))
     for _ in range(draw(st.integers(1, 2))):
         spoiled = _spoil(draw, spoiled)
@@ -235,7 +235,7 @@ def _replace(draw: st.DrawFn, value: Any) -> Any:
 
 
 def _nest(draw: st.DrawFn, value: Any) -> Any:
-    """Deep in itself, under a name that is read there, too."""
+    """Return a value nested many times in itself, under a field name that decoders read at every depth."""
     key = draw(st.sampled_from(sorted(value))) if isinstance(value, dict) and value else "a"
     for _ in range(draw(st.sampled_from([2, 200]))):
         value = {**value, key: value} if isinstance(value, dict) else [value]

@@ -13,7 +13,7 @@ from serried.api.reservation import Reservation, Slot, Victim
 
 
 def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
-    """The object's spec; ``term`` names the extender that writes it."""
+    """Return the spec of the Reservation object. ``term`` names the extender that writes it."""
     # A committed record names the committed members alone: a restart binds all that it names, and must not bind a pod
     # that the scheduler has not passed.
     kept = reservation.committed or reservation.slots.keys()
@@ -38,7 +38,7 @@ def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
 
 
 def decode_reservation(item: Mapping[str, Any]) -> Reservation | None:
-    """A Reservation object as the ledger's value; None if it cannot be one of ours."""
+    """Decode a Reservation object; None if Serried cannot have written it."""
     try:
         meta = item["metadata"]
         spec = item["spec"]
@@ -73,7 +73,7 @@ def _decode_victim(raw: Mapping[str, Any]) -> Victim:
 
 
 def find_no_later_format(_item: Mapping[str, Any]) -> None:
-    """No record is foreign: that release did not check formats."""
+    """Return None (no later format) for every record: that release did not check formats."""
 
 
 OLDER: Mapping[str, Callable[..., Any]] = MappingProxyType(

@@ -10,12 +10,12 @@ from serried.plan.request import PlanRequest, Snapshot
 
 
 def find_most(snapshot: Snapshot, ask: PlanRequest) -> int:
-    """The largest number of members that any one domain of the question can hold; 0 without a domain."""
+    """Return the largest number of members that any one domain of the request can hold; 0 without a domain."""
     return max((count_most(snapshot, ask, inside) for inside in find_domains(snapshot, ask).values()), default=0)
 
 
 def find_domains(snapshot: Snapshot, ask: PlanRequest) -> dict[str, list[Node]]:
-    """The nodes of each domain that the question allows; all nodes under "" without a key."""
+    """Return the nodes of each domain that the request allows; all nodes under "" without a topology key."""
     found: dict[str, list[Node]] = {domain: [] for domain in ask.pinned} if ask.topology_key else {}
     for node in snapshot.nodes.values():
         domain = "" if ask.topology_key is None else node.labels.get(ask.topology_key)
@@ -26,7 +26,10 @@ def find_domains(snapshot: Snapshot, ask: PlanRequest) -> dict[str, list[Node]]:
 
 
 def count_most(snapshot: Snapshot, ask: PlanRequest, inside: Sequence[Node]) -> int:
-    """The largest number of members that these nodes can hold. Exponential: for some five members and nodes."""
+    """Return the largest number of members that the nodes ``inside`` can hold.
+
+    The search takes exponential time, so it is meant for about five members and nodes.
+    """
     members = list(ask.members)
     free = {node.name: _subtract(node.allocatable, snapshot.used.get(node.name, {})) for node in inside}
     best = 0
@@ -50,7 +53,7 @@ def count_most(snapshot: Snapshot, ask: PlanRequest, inside: Sequence[Node]) -> 
 
 
 def find_fewest(snapshot: Snapshot, ask: PlanRequest, levels: Sequence[str]) -> tuple[int, ...] | None:
-    """The least that holds all members: the fewest domains of the first of these levels, then of the next, and so on.
+    """Return the best packing of all members: the fewest domains of the first level, then of the next, and so on.
 
     None if the cluster does not hold them. All nodes carry all the levels, the widest of which comes first.
     """
@@ -102,7 +105,7 @@ def is_sound(snapshot: Snapshot, ask: PlanRequest, nodes: dict[str, str]) -> boo
 
 
 def _takes(node: Node, room: Resources, member: Pod) -> bool:
-    """Return whether a node has room for one more such member and lets it in (selector, taints, cordon)."""
+    """Return whether one more such member fits on a node: resources, selector, taints, cordon."""
     shape = member.shape
     fits = all(room.get(name, 0) >= amount for name, amount in shape.requests if amount > 0)
     chosen = all(node.labels.get(key) == value for key, value in shape.node_selector)

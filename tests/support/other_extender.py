@@ -15,7 +15,7 @@ from bench.cluster.ports import LOOPBACK
 from tests.support.threaded_server import JsonHandler, ThreadedServer
 
 WORDS = "licence of the node is taken"
-"""The reason that it gives for each rejected node."""
+"""The reason for each rejected node in the second extender's answers."""
 
 
 class Asked(NamedTuple):
@@ -30,7 +30,10 @@ class Asked(NamedTuple):
 
 
 class OtherExtender(ThreadingHTTPServer):
-    """``refuses`` takes the names of a pod and a node and returns whether to reject the node."""
+    """The HTTP server of the second extender, which records every filter call in ``asked``.
+
+    ``refuses`` takes the names of a pod and a node, and returns whether to reject the node for the pod.
+    """
 
     def __init__(self) -> None:
         super().__init__((LOOPBACK, 0), _Handler)
@@ -38,7 +41,10 @@ class OtherExtender(ThreadingHTTPServer):
         self.asked: list[Asked] = []
 
     def find_reactions(self) -> list[float]:
-        """If it rejects one node per call: the seconds from each rejection to the first call about another node."""
+        """Return the seconds from the first call about each node to the first call about the next node.
+
+        If the extender rejects one node per call, that is how fast Serried offers another one.
+        """
         first: dict[str, float] = {}
         for each in self.asked:
             for name in (*each.left, *each.refused):
@@ -60,7 +66,7 @@ class _Handler(JsonHandler):
 
 @contextmanager
 def asking(cluster: Cluster, place: int, directory: Path) -> Iterator[OtherExtender]:
-    """Let Serried's kube-scheduler call it until the block ends: before Serried at place 0, after it at 1."""
+    """Let Serried's kube-scheduler call another extender while the body runs: before Serried (place 0) or after (1)."""
     shipped = cluster.kubectl_program.parent / "scheduler.yaml"
     config = yaml.safe_load(shipped.read_text())
     changed = directory / "scheduler.yaml"

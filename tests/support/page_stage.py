@@ -1,4 +1,4 @@
-"""The page at ``/debug/`` over an extender in memory: a small town of gangs, on a real socket, for a real browser."""
+"""The page at ``/debug/`` of an extender in memory with an example cluster, on a real socket, for a real browser."""
 
 import asyncio
 import socket
@@ -28,7 +28,7 @@ JOB_GANGS = {
     "hyper-sweep": "hyper-sweep-7549667c5d",
     "resnet": "resnet-5f6d8b9c4-r0-0",
 }
-"""The gangs that were made for a Job of their name, with the names of their PodGroups."""
+"""By name of the Job: the PodGroup of each gang that belongs to a Job."""
 
 NODES_OF_A_RACK = 20
 
@@ -49,7 +49,7 @@ class DecisionRecorder(RecordingMetrics):
 
 
 def make_world() -> Harness:
-    """A harness whose decisions can be read."""
+    """Return a harness that records the extender's decisions for the page."""
     listener = DecisionRecorder()
     world = Harness(heard=listener)
     listener.wall = world.wall_time
@@ -57,7 +57,7 @@ def make_world() -> Harness:
 
 
 def example_nodes() -> Iterator[NodeBuilder]:
-    """The nodes: two zones, four blocks and twelve racks of twenty nodes, two of which are cordoned."""
+    """Build 240 nodes in two zones, four blocks and twelve racks of twenty nodes. Two nodes are cordoned."""
     for index in range(RACKS * NODES_OF_A_RACK):
         rack = index // NODES_OF_A_RACK
         built = node(f"node-{index:03}").cpu(32).memory("128Gi").pods(110)
@@ -68,7 +68,7 @@ def example_nodes() -> Iterator[NodeBuilder]:
 
 
 class ExampleCluster:
-    """The workloads: running gangs, one that starts, and several that wait for different reasons."""
+    """Example workloads: running gangs, one that starts, and several that wait for different reasons."""
 
     def __init__(self, world: Harness) -> None:
         self.world = world
@@ -123,7 +123,7 @@ class ExampleCluster:
         key: str = "",
         priority: int = 0,
     ) -> None:
-        """Create a gang, or some of its members, and let the extender decide on it."""
+        """Create a gang of ``size``, ``come`` of whose members exist (None: all). Let the extender decide on it."""
         self.world.add(*self._job(name, size, namespace), self._group(name, size, key, namespace).priority(priority))
         for index in range(size if come is None else come):
             self.world.add(self._member(name, index, cpu, namespace).priority(priority))
@@ -154,7 +154,7 @@ class ExampleCluster:
 
 
 def make_app(world: Harness, broadcast: Broadcast) -> FastAPI:
-    """The routes of ``/debug``."""
+    """Return an app with the routes of ``/debug``."""
     app = FastAPI()
     app.include_router(debug_routes(world.core, _reports(world), FALLBACK, dict))
     app.include_router(live_routes(broadcast))
@@ -167,7 +167,7 @@ def _reports(world: Harness) -> Reports:
 
 
 def make_broadcast(world: Harness) -> Broadcast:
-    """Everything that the page's routes read."""
+    """Return the object that feeds the live page's routes."""
     assert isinstance(world.heard, DecisionRecorder)
     decisions = world.heard.decisions
     about = {"version": "0.1.0", "apiLevel": FALLBACK.name}

@@ -17,12 +17,12 @@ class Pages(DebugApi):
         self.pod = None
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
-        """The document of a page, which has to be there."""
+        """Return the document of a page. Fail if the page does not exist."""
         answer = await self._http.get(f"/debug/{path}", params=dict(params or {}))
         assert answer.status_code == 200, (path, answer.text)
         return answer.json()
 
 
 def show(parts: Iterable[Part]) -> str:
-    """The text output."""
+    """Return the text output of these parts, as a command prints it."""
     return "\n".join(lay_out(parts, 300))

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """JSON merge patch (RFC 7386)."""
+    """Return ``target`` after a JSON merge patch (RFC 7386)."""
     if not isinstance(patch, Mapping):
         return patch
     result = dict(target) if isinstance(target, Mapping) else {}
@@ -18,7 +18,7 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def apply(target: Any, intent: Any) -> Any:
-    """Server-side apply, as far as one manager needs it: maps merge, lists of typed entries merge by ``type``.
+    """Return ``target`` after server-side apply by its only field manager: maps merge, lists merge by ``type``.
 
     Fields that the manager applied earlier and now leaves out stay: ownership is not tracked.
     """
@@ -34,7 +34,7 @@ def apply(target: Any, intent: Any) -> Any:
 
 
 def merge_strategically(target: Any, patch: Any) -> Any:
-    """Strategic merge patch: lists of typed entries merge by ``type``, and an entry may be a deletion directive."""
+    """Return ``target`` after a strategic merge patch: lists merge by ``type``, entries may be deletion directives."""
     if isinstance(patch, Mapping):
         result = dict(target) if isinstance(target, Mapping) else {}
         merged = {key: merge_strategically(result.get(key), value) for key, value in patch.items()}
@@ -54,7 +54,10 @@ def _is_typed(entry: Any) -> bool:
 
 
 def step_through(target: Any, steps: Sequence[Mapping[str, Any]]) -> Any:
-    """JSON patch (RFC 6902) with test, add, replace and remove; raises ValueError for a step that does not apply."""
+    """Return ``target`` after a JSON patch (RFC 6902) of test, add, replace and remove steps.
+
+    Raise ValueError for a step that does not apply.
+    """
     for step in steps:
         path = [part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:]]
         target = _step(target, path, step)

@@ -29,7 +29,7 @@ Answer = tuple[int, Any]
 
 
 def extender_pod(name: str, port: int = 8912, phase: str = "Running") -> dict[str, Any]:
-    """A pod of the shipped Deployment."""
+    """Return a pod of the shipped Deployment, in the namespace serried-system."""
     ports = [{"name": "ops", "containerPort": port}]
     return {
         "metadata": {"name": name, "namespace": "serried-system"},
@@ -44,7 +44,11 @@ class _Server(ThreadingHTTPServer):
 
 
 class PodProxy(ThreadedServer):
-    """``answers`` by path; a path that begins with a key of ``forwards`` goes on to the URL there, with its rest."""
+    """The fake API server: a request gets the reply that ``answers`` has for its path.
+
+    ``forwards`` maps the begin of a path to a URL: a request below that path is forwarded there, with the rest of its
+    path.
+    """
 
     def __init__(self, pods: list[dict[str, Any]], forwards: Mapping[str, str] | None = None) -> None:
         self.answers: dict[str, Answer] = {}
@@ -72,7 +76,7 @@ class PodProxy(ThreadedServer):
         self.answer(f"/api/v1/namespaces/serried-system/pods/https:{pod}/proxy/debug/{path}", document, status)
 
     def reply(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
-        """Status and body for one request."""
+        """Return status and body of the reply to one request."""
         self.asked.append(target)
         self.bodies.append(body)
         path = unquote(target)

@@ -23,7 +23,7 @@ class Occupied:
 
     nodes: Mapping[str, Node]
     units: tuple[EvictionUnit, ...] = ()
-    """The running pods, in units that are evicted together."""
+    """The running pods, as units: the pods of a unit are evicted together or not at all."""
 
     gangs: Mapping[GroupKey, SpareMembers] = field(default_factory=dict)
     """By gang: the number of members beyond its quorum."""
@@ -93,7 +93,10 @@ class Occupied:
         return Snapshot(self.nodes, used, rules=PLAN_RULES)
 
     def request_after(self, ask: PlanRequest, gone: Iterable[EvictionUnit] = ()) -> PlanRequest:
-        """Return a gang's request after the eviction of some units: with the domains that other gangs then hold."""
+        """Return the gang's request as it is after the eviction of the units ``gone``.
+
+        Only domains that the remaining gangs hold exclusively are still taken.
+        """
         left = set(self.units) - set(gone)
         homes = [self.nodes[pod.node] for unit in left if unit.holds_domain for pod in unit.pods]
         key = ask.topology_key

@@ -12,7 +12,10 @@ from bench.cluster.installation import REPOSITORY
 
 
 def import_first(module: str, directory: Path) -> Mapping[str, str]:
-    """The environment variables of such a process; ``directory`` receives the file that imports the module."""
+    """Return the environment variables with which a Python process imports ``module`` first.
+
+    A file that does so is written to ``directory``.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "sitecustomize.py").write_text(f"import {module}\n")
     path = (str(directory), str(REPOSITORY), os.environ.get("PYTHONPATH", ""))

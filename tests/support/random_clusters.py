@@ -1,4 +1,4 @@
-"""Random clusters for the extender's core: what runs, who waits, what has ended; drawn from one source of chance."""
+"""Random clusters for the extender's core, with running, waiting and ended pods. Equal sources give equal clusters."""
 
 from random import Random
 
@@ -31,7 +31,7 @@ def draw_running_workloads(source: Random) -> list[Builder]:
 
 
 def draw_gang(source: Random, name: str) -> list[Builder]:
-    """A gang that waits; at times a whole tree of two, with ``name`` at the root, or one of too few members."""
+    """Draw a pending gang. It may be a tree of two groups with root ``name``, or have too few members for minCount."""
     if source.random() < 0.15:
         return _draw_tree(source, name)
     count = source.randint(1, 5)
@@ -71,7 +71,7 @@ def _draw_members(source: Random, name: str, count: int) -> list[PodBuilder]:
 
 
 def _draw_rule(source: Random, member: PodBuilder) -> PodBuilder:
-    """A member with an affinity or spread rule about its gang's pods or running pods."""
+    """Return the member with an affinity or spread rule about the pods of its gang or about running pods."""
     labels = {"app": source.choice(["ring", "web", "db"])}
     term = {"topologyKey": source.choice([RACK, ZONE, HOSTNAME]), "labelSelector": {"matchLabels": labels}}
     if source.random() < 0.4:

@@ -129,12 +129,15 @@ async def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def pod(name: str, **spec: Any) -> dict[str, Any]:
-    """A pod in namespace default."""
+    """Return a pod in the namespace default. ``spec`` are fields of its spec."""
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
 def counting_after(seconds: float) -> WatchTiming:
-    """An answer that its kind is not there, or not shown, counts after so long; with next to none, the second one."""
+    """Return the timing of a reflector that believes "not served" or "forbidden" after ``seconds`` of such answers.
+
+    With nearly 0 seconds it believes the second such answer.
+    """
     return WatchTiming(backoff=Backoff(0.001, cap=0.005), unserved=0.01, unserved_after=seconds, absent_after=seconds)
 
 

@@ -1,4 +1,4 @@
-"""Events after which kube-scheduler retries a pod (EventsToRegister, 1.37.1), and our test case for each.
+"""Events after which kube-scheduler retries a pod (EventsToRegister, 1.37.1), and a test case for each.
 
 A story has a gang that waits by what the plugin is about, and a change after which it fits. The events that concern no
 gang, or that Serried does not follow, are in `NO_CASE` with the reason.
@@ -37,7 +37,10 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class EventCase:
-    """A gang waits in what ``build`` makes, and fits after the ``change``. ``events`` are those that it tells of."""
+    """A test case: a gang is pending in the cluster that ``build`` creates, and fits after ``change``.
+
+    ``events`` are the events of kube-scheduler that the change causes.
+    """
 
     sentence: str
     build: Step
@@ -78,12 +81,12 @@ def add_waiting_gang(*builders: Builder, member: PodBuilder | None = None) -> St
 
 
 def make_member() -> PodBuilder:
-    """The gang's member."""
+    """Build the gang's first member, m0."""
     return pod("m0").cpu(1).scheduler(SCHEDULER).in_group("g").label("app", "w")
 
 
 def second_member(name: str = "m1") -> PodBuilder:
-    """The gang's second member."""
+    """Build a second member of the gang."""
     return pod(name).cpu(1).scheduler(SCHEDULER).in_group("g")
 
 
@@ -93,7 +96,7 @@ def delete(name: str) -> Step:
 
 
 def delete_object(kind: type, key: Key | str) -> Step:
-    """Delete an object."""
+    """Delete an object of this kind and key from the Store."""
     return lambda world: world.store.drop_object(kind, key)
 
 
@@ -134,24 +137,24 @@ ANTI_AFFINITY = add_waiting_gang(
     pod("noise").label("app", "noise").cpu(1).on("r0a"),
     member=make_member().anti_affinity({"app": "noise"}, RACK),
 )
-"""A pod on the full node of the only rack keeps the gang off its free node."""
+"""The member has anti-affinity to a pod on the full node of the only rack, so the rack's free node is not feasible."""
 
 FOREIGN_ANTI_AFFINITY = add_waiting_gang(
     *(node(name).cpu(1).rack("r0") for name in ("r0a", "r0b")),
     pod("lonely").anti_affinity({"app": "w"}, RACK).cpu(1).on("r0a"),
 )
-"""The reverse: the rule of a running pod keeps the gang off."""
+"""A running pod has anti-affinity, by rack, to the gang's member. So the rack's free node is not feasible."""
 
 AFFINITY = add_waiting_gang(
     *(node("r0a").cpu(1).rack("r0"), node("r1a").cpu(1).rack("r1")),
     *(pod("cache").label("app", "cache").cpu(1).on("r0a"), pod("cousin").label("app", "other").on("r1a")),
     member=make_member().affinity({"app": "cache"}, RACK),
 )
-"""The gang must be in the rack of a cache pod, and that rack is full."""
+"""The member has affinity, by rack, to the pod ``cache``, whose rack is full."""
 
 
 def move_to(rack: str) -> Step:
-    """Move the node of that cache pod to another rack."""
+    """Move the node of the pod ``cache`` (see AFFINITY) to another rack."""
     return report(node("r0a").cpu(1).rack(rack).version("2"))
 
 
@@ -161,7 +164,7 @@ CORDONED = add_waiting_gang(node("a").cpu(1).cordoned())
 
 
 def add_gang_that_lacks_one_cpu(world: Harness) -> None:
-    """A member has the port of the only node to itself, another one most of the CPU that is left; they lack one CPU."""
+    """Add a gang of two: each member fits on the only node alone, but together they lack one CPU."""
     add_waiting_gang(node("a").cpu(4), pod("full").cpu(1).on("a"), member=make_member().cpu(1).host_port(8080))(world)
     world.add(pod_group("g").gang(2), second_member().cpu(3))
 
@@ -176,7 +179,7 @@ LOCAL = (volume("v").local_to("z").available("static"), storage_class("static"))
 
 
 def add_unbound_claim(*builders: Builder, of: str) -> Step:
-    """An unbound claim of this class, which none of these volumes satisfies."""
+    """Add two nodes, ``builders``, and a member that mounts an unbound claim of the StorageClass ``of``."""
     return add_waiting_gang(*PLACES, *builders, volume_claim("c").requesting(of), member=MOUNTING)
 
 
@@ -194,7 +197,7 @@ BOUND = volume_claim("c").bound_to("v")
 
 
 def add_gang_that_lacks_one_volume(world: Harness) -> None:
-    """Two members have one claim each, and only one volume exists."""
+    """Add a gang of two: each member mounts a claim, but only one volume exists."""
     add_waiting_gang(
         node("a").cpu(4).label("kubernetes.io/hostname", "a"),
         *(storage_class("static"), volume("v").local_to("a").available("static")),
@@ -207,7 +210,7 @@ def add_gang_that_lacks_one_volume(world: Harness) -> None:
 ZONED = add_waiting_gang(
     node("a").cpu(1).label(ZONE, "a"), volume("v").label(ZONE, "z"), volume_claim("c").bound_to("v"), member=MOUNTING
 )
-"""The claim's volume is in a zone without nodes."""
+"""The volume of the member's claim is in a zone without nodes."""
 
 ATTACHED = (
     *(volume(name).with_field({"driver": DISK, "volumeHandle": name}, "spec", "csi") for name in ("v", "w")),
@@ -231,7 +234,7 @@ CLASS = device_class("gpu")
 
 
 def add_claiming_gang(*builders: Builder, member: PodBuilder = CLAIMING) -> Step:
-    """A node, these objects, and a member that claims devices."""
+    """Add a node, ``builders``, and a gang of one member that uses a ResourceClaim."""
     return add_waiting_gang(node("a").cpu(4), *builders, member=member)
 
 
@@ -245,13 +248,13 @@ RULE = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "value
 
 
 def with_restart_rules(made: PodBuilder, *rules: dict[str, Any]) -> PodBuilder:
-    """A pod with these container restart rules."""
+    """Return the pod with these container restart rules."""
     (container,) = made.raw()["spec"]["containers"]
     return made.with_field([{**container, "restartPolicyRules": list(rules)}], "spec", "containers")
 
 
 def node_with_features(name: str, *features: str) -> NodeBuilder:
-    """A node that declares features."""
+    """Build a node that declares these features in its status."""
     return node(name).cpu(1).with_field(list(features), "status", "declaredFeatures")
 
 
@@ -259,7 +262,7 @@ UNDECLARED = add_waiting_gang(node_with_features("a", "Other"), member=with_rest
 
 
 def add_members(*first: Builder) -> Step:
-    """A gang that needs two members, and these of it."""
+    """Add a node and ``first``: members of a gang that needs two."""
 
     def build(world: Harness) -> None:
         world.add(node("a").cpu(4), *first)
@@ -498,7 +501,7 @@ TREE = EventCase(
     report(composite("root").gang(1)),
     _list_events("gangscheduling", "CompositePodGroup", "Add"),
 )
-"""Like the others, but the planned gang is the tree of the root."""
+"""Test cases like EVENT_CASES, in which the planned gang is the tree of the group ``root``."""
 
 NO_CASE = {
     Event("nodename", "Node", "Add"): "a pod that names its node does not wait for one",

@@ -20,12 +20,12 @@ class Route:
 
     @property
     def key(self) -> ObjectKey:
-        """Namespace and name."""
+        """Namespace and name of the object; "" if the path has none."""
         return self.namespace, self.name
 
 
 def find_route(path: str, served: Collection[Resource]) -> Route:
-    """The route of a path; raises RefusedError 404 for what is not served."""
+    """Return the route of a path. Raise RefusedError 404 if the resource is not served."""
     if path == "/version":
         return Route(None, document={"major": "1", "minor": "37", "gitVersion": "v1.37.1"})
     if path == "/apis":

@@ -1,4 +1,4 @@
-"""The product's rules, as the planner and tests use them, and the work that they defer."""
+"""The planner's rules, and helpers to finish the work that rules defer to later steps."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

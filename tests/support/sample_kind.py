@@ -1,4 +1,6 @@
-"""A kind of parents that does not exist: one row and one reader of its shape, and then what Serried knows of it.
+"""An invented kind of workload, Troupe, which is added to Serried by one table row and one decoder.
+
+It shows that nothing else is needed to support another kind.
 
 To be run as a program, as ``python -m tests.support.sample_kind``: the rows are read when modules are imported. It
 prints a JSON document of what each part of the product makes of the kind.
@@ -54,7 +56,7 @@ def register() -> None:
 
 
 def decode_sample(obj: Any) -> Any:
-    """Decode an object of the kind: all that a kind of this shape needs besides its row."""
+    """Decode a Troupe's spec into a Layout: all code that such a kind needs besides its row."""
     from serried.api.layouts import Layout, Source, Stage  # noqa: PLC0415
 
     parts = obj["spec"]["parts"]
@@ -68,7 +70,7 @@ def decode_sample(obj: Any) -> Any:
 
 
 def make_pod(number: int) -> dict[str, Any]:
-    """A pod of the kind, as its controller would create it."""
+    """Return pod ``number`` of the example Troupe, as the kind's controller would create it."""
     said = {"troupe": "hamlet", "part": "chorus" if number else "director", "no": str(number)}
     labels = {f"stage.example.org/{name}": value for name, value in said.items()}
     metadata = {"namespace": "default", "name": f"hamlet-{number}", "uid": f"pod-{number}", "labels": labels}
@@ -76,7 +78,7 @@ def make_pod(number: int) -> dict[str, Any]:
 
 
 def list_names() -> dict[str, Any]:
-    """Names of groups, pods and objects, in the cache and in the commands."""
+    """Return the names that cache, pages and commands use for the example Troupe, its group and its pods."""
     from cli.names import read_name  # noqa: PLC0415
     from extender.look.names import KINDS, GroupName  # noqa: PLC0415
     from extender.look.routes import describe_gang  # noqa: PLC0415
@@ -111,8 +113,8 @@ def list_names() -> dict[str, Any]:
     }
 
 
-def list_rights() -> list[str]:
-    """The rights of the extender and of the controller that `serried check` asks for."""
+def list_required_rights() -> list[str]:
+    """Return the rights on Troupes that `serried check` demands, each as account, verb and resource."""
     from cli.check.observed import NEEDS, list_rights  # noqa: PLC0415
 
     found = [right for right in list_rights(NEEDS) if right.group == ROW.group]
@@ -138,7 +140,7 @@ def simulate_manifest() -> dict[str, Any]:
 
 
 async def run_controller() -> dict[str, Any]:
-    """The PodGroup that the controller creates, on an API server that serves the kind."""
+    """Run the controller on an API server with Troupes. Return what it follows and the PodGroup that it creates."""
     from serried.feed import OPTIONAL_KINDS, SELECTED_PODS, Kind  # noqa: PLC0415
     from serried.kube.wire import owners  # noqa: PLC0415
     from tests.support.apiserver import FakeApiServer  # noqa: PLC0415
@@ -165,7 +167,7 @@ if __name__ == "__main__":
     json.dump(
         {
             "names": list_names(),
-            "rights": list_rights(),
+            "rights": list_required_rights(),
             "whatif": simulate_manifest(),
             "controller": asyncio.run(run_controller()),
         },

@@ -71,7 +71,7 @@ KINDS = {V1BETA1: V1BETA1_KINDS, V1ALPHA3: V1ALPHA3_KINDS, V1ALPHA2: V1ALPHA2_KI
 
 
 def change(kinds: Kinds, path: str, field: Any) -> Kinds:
-    """The same kinds, with ``field`` at this path of names (without ``!``), or with nothing there if it is None."""
+    """Return the kinds with ``field`` at this path of names (without ``!``); None removes what is there."""
     changed: Kinds = _copy(kinds)
     *above, last = path.split(".")
     place: Any = changed
@@ -85,7 +85,7 @@ def change(kinds: Kinds, path: str, field: Any) -> Kinds:
 
 
 def openapi(version: str, kinds: Kinds) -> JSON:
-    """The document of a version that serves these kinds."""
+    """Return the OpenAPI document of an API version that serves these kinds."""
     schemas: JSON = {}
     for kind, tree in kinds.items():
         schema = schemas[_refer(schemas, kind, dict(tree) | {"apiVersion": "string", "kind": "string"})]
@@ -94,7 +94,7 @@ def openapi(version: str, kinds: Kinds) -> JSON:
 
 
 def _refer(schemas: JSON, name: str, tree: Mapping[str, Any]) -> str:
-    """The name of the schema of an object, which has one of its own as in the real documents."""
+    """Add an object's schema under a name of its own, as in the real documents. Return the name."""
     place = f"io.k8s.api.scheduling.{name}"
     required = [_bare(each) for each in tree if each.endswith("!")]
     properties = {_bare(each): dict(_describe(schemas, f"{name}.{_bare(each)}", field)) for each, field in tree.items()}

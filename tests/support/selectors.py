@@ -23,7 +23,7 @@ def match_selectors(labels: str, fields: str) -> Match:
 
 
 def _split(selector: str) -> list[str]:
-    """The terms; a comma inside parentheses does not separate."""
+    """Split a selector into its terms. A comma inside parentheses does not separate."""
     return [term.strip() for term in re.split(r",(?![^(]*\))", selector) if term.strip()]
 
 

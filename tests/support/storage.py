@@ -36,7 +36,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One change: from ``before`` (None: created) to ``after`` (None: removed, then ``last`` is how it went)."""
+    """One change: from ``before`` (None: created) to ``after`` (None: removed; then ``last`` is the final state)."""
 
     revision: int
     resource: Resource
@@ -45,7 +45,7 @@ class Record:
     last: JSON
 
     def as_seen_by(self, match: Match) -> tuple[str, JSON] | None:
-        """Kind and object for a watch with a selector; None if it does not concern it."""
+        """Return event type and object for a watch with a selector; None if the watch does not get the change."""
         was = self.before is not None and match(self.before)
         now = self.after is not None and match(self.after)
         if now:
@@ -64,18 +64,18 @@ class Storage:
         self._objects: dict[tuple[str, str], dict[ObjectKey, JSON]] = {}
 
     def objects(self, resource: Resource) -> dict[ObjectKey, JSON]:
-        """All objects of a resource by namespace and name; shared by all versions of its group."""
+        """Return all objects of a resource by namespace and name. All versions of an API group share them."""
         return self._objects.setdefault((resource.group, resource.plural), {})
 
     def get(self, resource: Resource, key: ObjectKey) -> JSON:
-        """The object; raises RefusedError 404."""
+        """Return the object. Raise RefusedError 404 if it does not exist."""
         try:
             return self.objects(resource)[key]
         except KeyError:
             raise RefusedError(404, "NotFound", f'{resource} "{key[1]}" not found') from None
 
     def create(self, resource: Resource, obj: Mapping[str, Any], namespace: str) -> JSON:
-        """The created object, with uid, creationTimestamp, resourceVersion, and status as given."""
+        """Create an object with its status, and return it with uid, creationTimestamp and resourceVersion."""
         metadata = dict(obj.get("metadata") or {})
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = metadata["generateName"] + uuid.uuid4().hex[:5]
@@ -93,7 +93,10 @@ class Storage:
         return self._commit(resource, None, made)
 
     def update(self, resource: Resource, key: ObjectKey, mutate: Mutate) -> JSON:
-        """The object after ``mutate``; unchanged objects get no new version, deleting ones without finalizers go."""
+        """Replace an object by the result of ``mutate``, and return it.
+
+        An unchanged object gets no new resourceVersion. A deleting one without finalizers is removed.
+        """
         before = self.get(resource, key)
         after = mutate(before)
         kept = {name: value for name, value in before["metadata"].items() if name in _SERVER_OWNED}
@@ -107,7 +110,7 @@ class Storage:
         return self._commit(resource, before, after)
 
     def delete(self, resource: Resource, key: ObjectKey, preconditions: Mapping[str, str]) -> JSON:
-        """The object as it went, or with a deletionTimestamp if it has finalizers."""
+        """Delete an object and return its last state. One with finalizers remains, with a deletionTimestamp."""
         obj = self.get(resource, key)
         check_preconditions(obj, preconditions)
         if not obj["metadata"].get("finalizers"):
@@ -159,7 +162,7 @@ def check_preconditions(obj: Mapping[str, Any], wanted: Mapping[str, Any]) -> No
 
 
 def describe_binding(pod: JSON, binding: Mapping[str, Any]) -> JSON:
-    """The pod as a Binding leaves it; raises 409 for a pod that cannot be bound."""
+    """Return the pod after a Binding. Raise 409 for a pod that cannot be bound."""
     metadata = binding.get("metadata") or {}
     check_preconditions(pod, {"uid": metadata.get("uid", "")})
     name = pod["metadata"]["name"]
@@ -184,5 +187,5 @@ def _unbindable(pod: Mapping[str, Any]) -> str:
 
 
 def timestamp() -> str:
-    """The current time in the API's format."""
+    """Return the current time in the API's format."""
     return write_time(time.time())

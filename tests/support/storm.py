@@ -1,4 +1,4 @@
-"""A storm: a scheduler, users, watches and an API server that do anything at any time, in seeded random order."""
+"""A storm: random actions of kube-scheduler, users, watches and a faulty API server, in an order given by a seed."""
 
 import asyncio
 import random
@@ -35,7 +35,7 @@ def retry_without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def list_recorded_members(record: Mapping[str, Any]) -> set[str]:
-    """The members in a record."""
+    """Return the names of the members that a record has slots for."""
     found = decode_reservation(record)
     return {slot.name for slot in found.slots.values()} if found else set()
 
@@ -82,7 +82,7 @@ class Storm:
         return pod(f"{gang}{index}").uid(f"{gang}{index}-{self.created}").cpu(1).scheduler(SCHEDULER).in_group(gang)
 
     def _check_binding(self, key: Key) -> None:
-        """Check promise 1: no bind before a durable commit that names the pod."""
+        """Record a violation if a pod is bound before a written commit names it."""
         gang = key.name[0]
         if self.bound(gang) + self.fallen[gang] >= MIN_COUNT:
             return  # it was up: what is late, or takes the place of one that fell, needs no new quorum
@@ -91,7 +91,7 @@ class Storm:
             self.violations.append(f"{key} is bound, and no commit names it")
 
     def _check_commit(self, record: Mapping[str, Any]) -> None:
-        """Check promise 1: no commit before the quorum is reserved or bound."""
+        """Record a violation if a commit is written before the quorum is reserved or bound."""
         gang = record["metadata"]["name"]
         self.fallen[gang] = 0
         self.committed[gang] = (
@@ -146,7 +146,7 @@ class Storm:
             self._mark_unschedulable(name)
 
     def _mark_unschedulable(self, name: str) -> None:
-        """kube-scheduler tries a pod again when that very pod has changed, and says so in its condition."""
+        """Report the pod as unschedulable, as kube-scheduler does. It is retried when the extender changes it."""
         self.world.mark_unschedulable(name)
         self.unschedulable[name] = self._writes(name)
 

@@ -20,32 +20,32 @@ DEDICATED = Taint("dedicated", "", "NoSchedule")
 
 @dataclass(frozen=True)
 class Problem:
-    """A cluster and a gang."""
+    """A small cluster, and the planner's request for a gang."""
 
     snapshot: Snapshot
     ask: PlanRequest
 
     def with_node(self, extra: Node) -> "Problem":
-        """The same question with one more, empty node."""
+        """Return the problem with one more node, which is empty."""
         return Problem(
             Snapshot({**self.snapshot.nodes, extra.name: extra}, self.snapshot.used, rules=PLAN_RULES), self.ask
         )
 
     def reordered(self, names: list[str]) -> "Problem":
-        """The same question with the nodes in another order."""
+        """Return the problem with the nodes in this order of names."""
         nodes = {name: self.snapshot.nodes[name] for name in names}
         return Problem(Snapshot(nodes, self.snapshot.used, rules=PLAN_RULES), self.ask)
 
 
 @st.composite
 def amounts(draw: st.DrawFn, most: int) -> Resources:
-    """Amounts of cpu, memory and pods, each up to ``most``."""
+    """Draw amounts of cpu, memory and pods, each up to ``most``."""
     return {"cpu": draw(st.integers(0, most)), "memory": draw(st.integers(0, most)), "pods": draw(st.integers(0, most))}
 
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Node:
-    """A small node in one of three racks or none, in one of two pools, sometimes tainted."""
+    """Draw a small node in one of three racks or none, in one of two pools, sometimes tainted."""
     rack = draw(st.sampled_from(["r1", "r2", "r3", ""]))
     labels = {POOL: draw(st.sampled_from(["a", "b"]))} | ({RACK: rack} if rack else {})
     taints = draw(st.sampled_from([(), (), (DEDICATED,)]))
@@ -55,7 +55,7 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
 
 @st.composite
 def shapes(draw: st.DrawFn) -> Shape:
-    """A small request, for one pool or any, sometimes with a toleration."""
+    """Draw a member's shape: a small request, for one node pool or any, sometimes with a toleration."""
     asked = {"cpu": draw(st.integers(0, 3)), "memory": draw(st.integers(0, 2)), "pods": 1}
     selector = draw(st.sampled_from([(), (), ((POOL, "a"),)]))
     tolerations = draw(st.sampled_from([(), (Toleration("dedicated", "Exists", "", ""),)]))
@@ -64,7 +64,10 @@ def shapes(draw: st.DrawFn) -> Shape:
 
 @st.composite
 def problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_members: int = 6) -> Problem:
-    """A cluster and a gang of at most ``classes`` shapes, with or without key, pins and exclusions."""
+    """Draw a cluster, and a gang whose members have at most ``classes`` different shapes.
+
+    The gang may have a topology key, members pinned to a node, and pairs of member and node that are excluded.
+    """
     names = [f"n{index}" for index in range(draw(st.integers(0, most_nodes)))]
     cluster = {name: draw(nodes(name)) for name in names}
     used = {name: draw(amounts(3)) for name in names if draw(st.booleans())}
@@ -85,7 +88,10 @@ def problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_member
 
 @st.composite
 def problems_with_preferences(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_members: int = 6) -> Problem:
-    """The same questions, with preferred levels, a style, nodes of existing members and nodes closed to the gang."""
+    """Draw a problem as `problems` does, with preferred levels, a placement style, bound members and closed nodes.
+
+    The gang may not use a closed node.
+    """
     problem = draw(problems(classes, most_nodes, most_members))
     names = st.lists(st.sampled_from([*problem.snapshot.nodes, "gone"]), max_size=2)
     wishes = replace(
@@ -101,7 +107,7 @@ def problems_with_preferences(draw: st.DrawFn, classes: int = 1, most_nodes: int
 
 @st.composite
 def problems_with_blocks(draw: st.DrawFn) -> Problem:
-    """Blocks of racks of nodes, and a gang of equal members of one CPU that prefers a rack, then a block."""
+    """Draw blocks of racks of nodes, and a gang of equal members of one CPU that prefers a rack, then a block."""
     rooms = draw(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=3), min_size=1, max_size=3))
     cluster = {
         f"b{block}-r{rack}": Node(
@@ -117,5 +123,5 @@ def problems_with_blocks(draw: st.DrawFn) -> Problem:
 
 
 def without_exclusions(problem: Problem) -> Problem:
-    """The same questions, without excluded pairs."""
+    """Return the problem without excluded pairs of member and node."""
     return Problem(problem.snapshot, replace(problem.ask, excluded=frozenset()))

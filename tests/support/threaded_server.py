@@ -34,7 +34,7 @@ class JsonHandler(BaseHTTPRequestHandler):
     wbufsize = -1  # head and body in one packet: the second one of two waits 40 ms
 
     def answer(self, asked: Any) -> Any:
-        """The answer to a request."""
+        """Return the JSON answer to a request with the JSON body ``asked``."""
         raise NotImplementedError
 
     def do_POST(self) -> None:

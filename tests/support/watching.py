@@ -15,7 +15,7 @@ from tests.support.storage import Record, RefusedError, Storage
 class Watch:
     """The watch of one client. Lines are queued when a change is made, and sent in order.
 
-    ``dropping`` is how many of the next changes it will never see.
+    ``dropping`` is the number of next changes that are not sent to the client.
     """
 
     resource: Resource
@@ -74,7 +74,7 @@ class Watch:
 
 
 def begin_watch(storage: Storage, watch: Watch, version: str) -> None:
-    """Queue the changes since ``version``, or for "" and "0" the state; then follow the storage.
+    """Queue the changes since ``version`` (all objects for "" and "0"), then queue each new change.
 
     Raises RefusedError 410 if the version is too old, 400 if it is none.
     """
@@ -95,7 +95,7 @@ def begin_watch(storage: Storage, watch: Watch, version: str) -> None:
 
 @dataclass(slots=True)
 class Cut:
-    """An order for the next ``left`` streaming lists: each ends after ``after`` objects, in good order or not."""
+    """A fault of the next ``left`` streaming lists: each ends after ``after`` objects, ``abruptly`` or normally."""
 
     after: int
     left: int
@@ -103,7 +103,7 @@ class Cut:
 
 
 def begin_stream(storage: Storage, watch: Watch, kind: str, cut: Cut | None = None) -> None:
-    """Queue the state and the bookmark that ends it; then follow the storage. A ``cut`` that is left ends it before."""
+    """Queue all objects and the bookmark after them, then queue each change. A ``cut`` ends the list early."""
     found = list(select(storage, watch))
     if cut is not None and cut.left:
         cut.left -= 1
@@ -118,7 +118,7 @@ def begin_stream(storage: Storage, watch: Watch, kind: str, cut: Cut | None = No
 
 
 def select(storage: Storage, watch: Watch) -> Iterator[JSON]:
-    """The objects that match a watch or list, by namespace and name."""
+    """Yield the objects that match a watch or list, sorted by namespace and name."""
     for (namespace, _), obj in sorted(storage.objects(watch.resource).items()):
         if watch.namespace in {"", namespace} and watch.match(obj):
             yield obj

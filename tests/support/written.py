@@ -7,12 +7,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def find_blocks(text: str, language: str) -> list[str]:
-    """The code blocks of a language in a page, or a part of one."""
+    """Return the code blocks of a language in the text of a page."""
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 def read_block(page: str, heading: str, language: str) -> str:
-    """The first block of a language below a heading of a page."""
+    """Return the first code block of a language below a heading of a page."""
     below = (ROOT / page).read_text().split(f"\n{heading}\n", 1)[1]
     block = next(iter(find_blocks(below, language)), None)
     assert block is not None, f"{page}, {heading}: no block of {language}"

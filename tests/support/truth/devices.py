@@ -1,4 +1,4 @@
-"""Random devices for small clusters, claims for them, and pods that use some: nothing allocates but what is asked."""
+"""Random devices, ResourceClaims and pods with claims for small clusters. Only kube-scheduler and planner allocate."""
 
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -42,7 +42,7 @@ class DeviceDraws:
         self._free: dict[str, list[str]] = {}
 
     def cluster(self) -> Cluster:
-        """Nodes with devices, DeviceClasses and claims, and pods that hold some of the devices."""
+        """Draw nodes with devices, DeviceClasses, claims, and pods to which some of the devices are allocated."""
         names = [f"n{index}" for index in range(self._random.randint(2, 4))]
         nodes = [node(name).cpu(8).pods(20).label(HOSTNAME, name).raw() for name in names]
         objects = [each.raw() for name in names for each in self._slices(name)]
@@ -54,14 +54,14 @@ class DeviceDraws:
         return Cluster([{"kind": "Node", **each} for each in nodes], pods, {NAMESPACE: {}}, stored)
 
     def pod(self, name: str) -> Raw:
-        """A pod with some of the claims that no running pod has, or with the extended resource."""
+        """Draw a pod that uses some of the claims that no running pod uses, or the extended resource."""
         if self._chance(0.15):
             return _make_pod(name, [], {RESOURCE: str(self._random.choice([1, 1, 2]))})
         claims = self._random.sample(self._waiting, self._random.choice([1, 1, 1, 2]))
         return _make_pod(name, claims if self._chance(0.97) else ["missing"])
 
     def gang(self) -> list[Raw]:
-        """The gang of the cluster: members of a kind or two, each with claims of its own, or one that all share."""
+        """Draw the cluster's gang: members of one or two classes, each with its own claims, or one claim for all."""
         return [_make_pod(f"m{index}", claims) for index, claims in enumerate(self._gang)]
 
     def _chance(self, share: float) -> bool:
@@ -145,7 +145,7 @@ class DeviceDraws:
         return pod
 
     def _hold(self, pod: Raw, index: int) -> Iterator[Raw]:
-        """The claim of a pod that runs; the pod has no claim if its node has no device left."""
+        """Yield the claim of a running pod, or nothing if its node has no free device."""
         at, (name,) = pod["spec"]["nodeName"], [each["resourceClaimName"] for each in pod["spec"]["resourceClaims"]]
         free = self._free.get(at, [])
         if not free:
@@ -173,6 +173,6 @@ def _make_pod(name: str, claims: Sequence[str], requests: Raw | None = None) -> 
 
 
 def _name_kind(found: Raw) -> str:
-    """The kind of an object of a builder, which has none: its UID tells it."""
+    """Return the kind of a builder's object, which has no field for it, from its UID."""
     prefixes = {"class": "DeviceClass", "slice": "ResourceSlice", "counters": "ResourceSlice", "claim": "ResourceClaim"}
     return {**prefixes, "rule": "DeviceTaintRule"}[found["metadata"]["uid"].partition("-")[0]]

@@ -1,4 +1,4 @@
-"""Random volumes for small clusters, and pods that mount them: nothing binds them, so they are what is written here."""
+"""Random volumes for small clusters, and pods that mount them. No controller runs, so claims stay as drawn."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from random import Random
@@ -38,14 +38,14 @@ class StorageDraws:
         self._usable: list[str] = []
 
     def cluster(self) -> Cluster:
-        """Nodes without any other want, storage, and pods that use some of it."""
+        """Draw nodes without taints or other constraints, storage objects, and pods that use some of them."""
         nodes = [self._node(f"n{index}") for index in range(self._random.randint(2, 5))]
         storage = [*self._classes(), *self._capacities(), *self._csi_nodes(nodes), *self._volumes_and_claims()]
         pods = [self._bound(f"b{index}", nodes) for index in range(self._random.randint(0, 4))]
         return Cluster(nodes, pods, NAMESPACES, storage)
 
     def pod(self, name: str) -> Raw:
-        """A pod that mounts one or more claims, some of which there may not be."""
+        """Draw a pod that mounts one or more claims. Some of them may not exist."""
         claims = self._random.sample(self._claims, self._random.choice([1, 1, 1, 2, 3]))
         return make_mounting(name, claims if self._random.random() < _SOUND else ["missing"])
 
@@ -145,7 +145,7 @@ class StorageDraws:
         return volume
 
     def _claim(self, name: str) -> Iterator[Raw]:
-        """A claim, and its volume if it is bound."""
+        """Yield a claim, and its volume if the claim is bound."""
         self._claims.append(name)
         spec: Raw = {
             "accessModes": [self._random.choice(["ReadWriteOnce"] * 3 + ["ReadWriteMany", "ReadWriteOncePod"])],
@@ -185,7 +185,7 @@ def _storage(kind: str, name: str, namespace: str = "") -> Raw:
 
 
 def make_probe(serial: str, node: str) -> list[Raw]:
-    """Return the objects that are created last of each kind.
+    """Return one object of each storage kind, to be created after all others.
 
     Only a scheduler that has seen all of them knows which of the claims can be used on the node.
     """
@@ -220,7 +220,7 @@ def _make_probe_claim(name: str, more: Raw) -> Raw:
 
 
 def make_mounting(name: str, claims: Iterable[str]) -> Raw:
-    """A pod that mounts these claims."""
+    """Return a pod that mounts these claims."""
     volumes = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]
     spec = {"containers": [{"name": "main", "image": "none"}], "volumes": volumes, "terminationGracePeriodSeconds": 0}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}

@@ -20,7 +20,7 @@ _MODULES = _HERE.parents[2] / "bench" / "cluster" / "modules" / "kubernetes-1.37
 
 
 def build(directory: Path) -> Path:
-    """The program; skips the test without Go, or without the modules."""
+    """Build the Go program, and return its path. Skip the test without Go or the modules."""
     go = shutil.which("go")
     if go is None:
         pytest.skip("needs Go to ask Kubernetes' own libraries")
@@ -37,7 +37,7 @@ def build(directory: Path) -> Path:
 
 
 def ask(program: Path, questions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The answers, in the order of the questions."""
+    """Return the program's answers, in the order of the questions."""
     lines = "\n".join(map(json.dumps, questions))
     done = subprocess.run([str(program)], input=lines, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]

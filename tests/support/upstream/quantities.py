@@ -163,4 +163,4 @@ NO_QUANTITIES = [
     "NaN",
     "1e5e3",
 ]
-"""Texts that ParseQuantity refuses."""
+"""Texts that ParseQuantity rejects."""

@@ -36,7 +36,7 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
     (DRIVER, {"name": "gpu-2", "attributes": {"on": {"bool": False}, "name": {"int": 5}, "index": {"string": "x"}},
               "capacity": {"memory": {"value": "0.5"}}, "allowMultipleAllocations": True}),
 ]  # fmt: skip
-"""Further devices, each with its driver, for which upstream is asked."""
+"""Further devices, each with its driver, for which upstream evaluates the selectors, too."""
 
 A = f'device.attributes["{DRIVER}"]'
 C = f'device.capacity["{DRIVER}"]'
@@ -149,7 +149,7 @@ SELECTORS: list[tuple[str, str]] = [
 
 
 def decode(raw: dict[str, Any], driver: str = DRIVER) -> Device:
-    """A device of a slice."""
+    """Decode a device of a ResourceSlice of this driver."""
     spec = {"driver": driver, "pool": {"name": "p"}, "devices": [raw]}
     return require_valid(decode_resource_slice({"metadata": {"name": "s"}, "spec": spec})).devices[0]
 
