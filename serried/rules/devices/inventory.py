@@ -49,7 +49,7 @@ class Counting(NamedTuple):
     """The properties of devices that decide whether requests for them can be checked by counting devices."""
 
     phrase: str
-    """Why kube-scheduler may reject a plan that counts such devices; "" if it does not."""
+    """A phrase why kube-scheduler may reject a plan that counts such devices; "" if it does not."""
 
     limits: bool
     """True if each device is for one request at most, so that their number is an upper bound for the requests."""
@@ -90,7 +90,7 @@ class SelectedDevices:
     """A phrase why Serried cannot evaluate the selectors; "" if it can."""
 
     countings: frozenset[Counting] = frozenset()
-    """How its devices are counted. Several entries if some can be counted and others cannot."""
+    """The ways in which its devices are counted: several entries if some can be counted and others cannot."""
 
     counted: bool = False
     """True once all devices were checked against the criteria, and all nodes have their number as a pseudo resource."""
