@@ -380,7 +380,7 @@ class Pod:
     """The names in ``uncounted`` that a DeviceClass provides."""
 
     offered: bool = False
-    """True if in kube-scheduler's last attempt it was the extender that rejected the nodes.
+    """True if in kube-scheduler's last attempt the extender rejected all nodes, because the pod's gang has to wait.
 
     So kube-scheduler itself had found feasible nodes for the pod.
     """

@@ -367,7 +367,10 @@ _MAX_DOMAINS_SHOWN = 5
 
 
 def render(verdict: Verdict) -> str:
-    """Return the text for users, for instance ``NoCapacity: 3 of 8 members fit (rack-1: 3, rack-2: 2); DETAIL``."""
+    """Return the text for users: reason, sentence, slots by domain, detail.
+
+    For instance ``NoDomainFits: 8 members do not fit into any domain of rack (r1: 3, r2: 2); DETAIL``.
+    """
     text = verdict.reason.sentence.format(have=verdict.have, need=verdict.need, key=verdict.key)
     if verdict.domains:
         shown = ", ".join(f"{d.domain}: {d.slots}" for d in verdict.domains[:_MAX_DOMAINS_SHOWN])
