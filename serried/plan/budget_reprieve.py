@@ -1,16 +1,17 @@
 """Selects victims within PodDisruptionBudgets (`BudgetReprieve`), and looks for cheaper victims (`Exchange`).
 
-Victims are chosen in a simulation (`serried.plan.reprieve.CountedRemoval`): running pods are removed from the nodes of
-one domain, and put back where the gang's quorum fits nevertheless. Pods are removed and put back in units
-(`serried.plan.eviction.EvictionUnit`), i.e. with the pods that are evicted together.
+`serried.plan.preemption` uses both for the domains that it compares. Victims are chosen in a simulation
+(`serried.plan.reprieve.CountedRemoval`): running pods are removed from the nodes of one domain, and put back where the
+gang's quorum fits nevertheless. Pods are removed and put back in units (`serried.plan.eviction.EvictionUnit`), i.e.
+with the pods that are evicted together.
 
 `BudgetReprieve` is used if budgets do not allow to evict all units that may be victims. It removes the units of one
 node after the other as far as the budgets allow, first on the nodes where the fewest evictions are needed. If the
 quorum does not fit then, it removes all units, and tries all combinations of putting units back until no budget is
 exceeded. In a small domain that search is complete.
 
-`Exchange` improves a set of victims. It adds a unit, or the rest of a gang, to the victims, also removes all units of
-lower priority, and puts as many as possible back. The result is kept if it costs less.
+`Exchange` improves a set of victims. It adds a unit, two units or all units of a gang to the victims, also removes all
+units of lower priority, and puts as many units back as possible. The new victims are kept if they cost less.
 """
 
 import math
@@ -26,9 +27,10 @@ _MAX_MOVES = 1_000
 """The maximum number of units (pods that are evicted together) that the search in one domain puts back: some 10 ms."""
 
 _MAX_EXCESS = 50
-"""The number of evictions above the budgets' limits from which on no combinations are searched.
+"""The maximum excess over all budgets for which combinations are tried.
 
-With more, the search would only get through the first few of the combinations.
+The excess is by how many evictions the budgets would be exceeded if all units were evicted. If it is larger, the search
+would only get through the first few of the combinations.
 """
 
 _MAX_PLANS = 8
@@ -110,7 +112,10 @@ class BudgetReprieve:
         return [*free, *self._gone]
 
     def _split_by_budget(self) -> list[EvictionUnit]:
-        """Return the units whose budgets allow to evict all units. Put the other ones into ``_scarce``."""
+        """Split the units. Return those of which each budget allows to evict all units that it covers.
+
+        The other ones become ``_scarce``: only some of them may be evicted.
+        """
         wanted: dict[Budget, int] = {}
         for unit in self._units:
             for budget in unit.budgets:
@@ -148,9 +153,10 @@ class BudgetReprieve:
             self._empty_nodes([[unit for unit in node if unit not in self._gone] for node in nodes])
 
     def _order_nodes(self, alone: Mapping[str, Sequence[EvictionUnit]]) -> list[Sequence[EvictionUnit]]:
-        """Return the units of ``alone`` by node, in the order in which nodes are emptied.
+        """Return lists of units, one per node, in the order in which nodes are emptied.
 
-        Nodes with low priorities come first, then those that need the fewest evictions per gang member that fits there.
+        ``alone`` has the units of a single pod by the pod's node. Nodes with low priorities come first, then those that
+        need the fewest evictions per gang member that fits there.
         """
         prices: dict[str, tuple[int, float, str]] = {}
         for node, here in alone.items():
@@ -176,9 +182,9 @@ class BudgetReprieve:
     # --- other ways ------------------------------------------------------------------------------------------------
 
     def _search(self) -> bool:
-        """Remove all evictable pods, then try all combinations of which to put back.
+        """Remove all evictable units, then try all combinations of which to put back. Return whether one is found.
 
-        Return whether one is within the budgets.
+        In that combination no budget is exceeded, and the quorum fits.
         """
         rest: list[EvictionUnit] = []
         for unit in self._scarce:
@@ -275,10 +281,10 @@ With more, its moves are used up before enough of the units have been tried.
 
 @dataclass(slots=True)
 class Exchange:
-    """Improves the victims of one domain step by step. Its ``victims`` and ``cost`` are the best that are known.
+    """Improves the victims that were chosen in one domain. The caller reads the result from ``victims`` and ``cost``.
 
     ``removal`` is the simulated domain without these victims. ``units`` are all units that may be evicted in it; a unit
-    has the pods that are evicted together.
+    has the pods that are evicted together. ``moves`` is the number of pods that may still be removed or put back.
     """
 
     removal: CountedRemoval
@@ -292,10 +298,10 @@ class Exchange:
     moves: int = _MAX_EXCHANGES
 
     def improve(self) -> None:
-        """Replace victims by cheaper ones until none are found, or until ``moves`` are used up.
+        """Replace ``victims`` by cheaper ones until none are found, or until ``moves`` are used up.
 
-        First single pods are tried as additional victims, in the order of priority and the newest first. Then all pods
-        of a gang are tried together, then pairs of pods.
+        First single units are tried as additional victims, in the order of priority and the newest first. Then all
+        units of a gang are tried together, then pairs of units.
         """
         if not self.victims or len(self.units) > _MAX_UNITS or _are_alike(self.units, self.allowances.gangs):
             return
@@ -306,7 +312,10 @@ class Exchange:
             pass
 
     def _exchange_once(self, order: Sequence[EvictionUnit]) -> bool:
-        """Try to exchange victims once. Return whether the new victims cost less; if so, they are kept."""
+        """Try other victims until some cost less, and keep these. Return False if none do, or if ``moves`` are used up.
+
+        ``order`` are the units to try as additional victims, the cheapest first.
+        """
         bundles = chain(([unit] for unit in order), _list_gangs(order, self.allowances.gangs), combinations(order, 2))
         gone = set(self.victims)
         for bundle in bundles:
@@ -321,10 +330,11 @@ class Exchange:
         return False
 
     def _try(self, bundle: UnitBundle, gone: set[EvictionUnit], order: Iterable[EvictionUnit]) -> bool:
-        """Try victims that include the pods of ``bundle``. Return whether they cost less.
+        """Try to evict the units of ``bundle`` in place of some present victims.
 
-        If so, they become ``victims``. Otherwise the simulation is put back into its state before the call. ``gone``
-        are the present victims, ``order`` are all evictable pods, the cheapest first.
+        Return whether the new victims cost less. If so, they become ``victims``. Otherwise the simulation is put back
+        into its state before the call. ``gone`` are the present victims, ``order`` are all evictable units, the
+        cheapest first.
         """
         priority = min(unit.priority for unit in bundle)
         lower = [unit for unit in order if unit.priority < priority and unit not in gone]
@@ -347,7 +357,10 @@ class Exchange:
 
 
 def _are_alike(units: Sequence[EvictionUnit], gangs: Mapping[GroupKey, object]) -> bool:
-    """Return whether the units differ only in node and age, so that an exchange of victims cannot reduce the cost."""
+    """Return whether the units differ only in node and age, so that an exchange of victims cannot reduce the cost.
+
+    ``gangs`` has the gangs that can lose their quorum. Units of these are never alike.
+    """
     first = units[0]
     return all(
         len(unit.pods) == 1
@@ -361,7 +374,10 @@ def _are_alike(units: Sequence[EvictionUnit], gangs: Mapping[GroupKey, object]) 
 
 
 def _list_gangs(units: Iterable[EvictionUnit], gangs: Mapping[GroupKey, object]) -> list[list[EvictionUnit]]:
-    """Return the units of each gang that has at least two of them, one list per gang."""
+    """Return the units of each gang that has at least two of them, one list per gang.
+
+    Only the gangs that are keys of ``gangs`` count: those that can lose their quorum.
+    """
     members: dict[GroupKey, list[EvictionUnit]] = {}
     for unit in units:
         if unit.gang is not None and unit.gang in gangs:

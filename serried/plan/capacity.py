@@ -37,7 +37,10 @@ Beyond it the counts of the shapes that were not used for the longest time are d
 """
 
 _ENTRIES_OF_A_TABLE = 16
-"""The number of entries that a shape counts in addition to its nodes. Shapes that fit nowhere take memory, too."""
+"""The number of (shape, node) counts that each shape adds to `_MAX_ENTRIES_KEPT` besides those of its nodes.
+
+Shapes that fit on no node take memory, too.
+"""
 
 _MAX_KEYS_KEPT = 16
 _MIN_NAMES_KEPT = 1024
@@ -52,7 +55,7 @@ _MAX_COUNTS_KEPT_PACKED = 1 << 20
 """The maximum number of received (shape, node) counts that are kept until a plan needs their shape."""
 
 _UNPACKED_PER_UNIT = 20
-"""The number of received counts that are read in the time in which one node is counted."""
+"""The number of received counts whose reading is one unit of `Limit.spent`, i.e. takes as long as counting one node."""
 
 _MAX_WEIGHT = 200
 """The maximum cost (`fit.weigh`) of a shape whose counts a forked process sends.
@@ -99,7 +102,8 @@ class ShapeCounts:
     def fill(self, nodes: Iterable[Node], used: Mapping[str, Resources], limit: Limit) -> None:
         """Count all nodes for the first time.
 
-        ``used`` has the amounts in use by node name; a node without entry is empty.
+        ``used`` has the amounts in use by node name; a node without entry is empty. The work is reported to ``limit``,
+        which raises TooLong if the plan takes too much time.
         """
         for node in nodes:
             limit.spend(self.weight)
@@ -215,7 +219,8 @@ class Capacity:
     def table(self, shape: Shape, limit: Limit | None = None) -> ShapeCounts:
         """Return the up-to-date counts of a shape.
 
-        That takes O(nodes) if the shape is new, otherwise O(changed nodes).
+        That takes O(nodes) if the shape is new, otherwise O(changed nodes). The work is reported to ``limit``, which
+        raises TooLong if the plan takes too much time; None means no limit.
         """
         limit = limit or Limit()
         table = self._tables.get(shape)
@@ -233,7 +238,7 @@ class Capacity:
     def _unpack(self, shape: Shape, limit: Limit) -> ShapeCounts | None:
         """Return the counts of a shape that came from a forked process, as of their version.
 
-        Return None if there are none, or too old ones.
+        Return None if there are none, or if they are too old. The work is reported to ``limit``.
         """
         found = self._packed.get(shape)
         if found is None or found[2] < self._forgotten:
@@ -248,7 +253,10 @@ class Capacity:
         return table
 
     def refresh(self, table: ShapeCounts, limit: Limit) -> None:
-        """Count the nodes that have changed since the counts' version. ``table`` must come from this capacity."""
+        """Count the nodes that have changed since the version of ``table``, which must come from this capacity.
+
+        The work is reported to ``limit``, which raises TooLong if the plan takes too much time.
+        """
         self._recount(table, self._list_changed(table.version), limit)
         table.version = self._version
         if self._tables.get(table.shape) is table:
@@ -261,10 +269,10 @@ class Capacity:
             table.set_count(name, 0 if node is None else table.count(node, self._used.get(name, _NOTHING)))
 
     def measure_latest_shape(self) -> tuple[int, Mapping[str, int]]:
-        """Return how many pods of the shape of the latest plan fit in the cluster, and by label key in the best domain.
+        """Return how many pods of the latest plan's shape fit, in the whole cluster and in the best domains.
 
-        Only label keys are returned that plans have used. It takes O(domains), and O(nodes changed since the latest
-        plan).
+        The second result has for each label key, e.g. ``zone``, how many fit in the domain that holds the most. It has
+        only label keys that plans have used. It takes O(domains), and O(nodes changed since the latest plan).
         """
         if not self._tables:
             return 0, {}
@@ -281,10 +289,11 @@ class Capacity:
         return sum(not any(shape in each for each in known) and list_required_values(shape) is None for shape in shapes)
 
     def export_tables(self, since: int, names: Iterable[str]) -> PackedCounts:
-        """Return the counts of the shapes that were counted after the first ``since`` ones (see ``made``).
+        """Return the counts of the shapes that were counted after ``made`` had the value ``since``.
 
-        For each shape there is one count per node, in the order of ``names``. A forked process sends them to its parent
-        process, which calls `import_tables`. If there are too many, the last shapes are left out.
+        So a forked process gets the shapes that it has counted itself, if ``since`` is the value of ``made`` at the
+        fork. It sends the result to its parent process, which calls `import_tables`. For each shape there is one count
+        per node, in the order of ``names``. If there are too many counts, the last shapes are left out.
         """
         order = list(names)
         fresh = [table for table in self._tables.values() if table.number > since and weigh(table.shape) <= _MAX_WEIGHT]
@@ -294,9 +303,10 @@ class Capacity:
         ]
 
     def import_tables(self, packed: PackedCounts, names: Sequence[str], version: int) -> None:
-        """Take over the counts of a forked process, which are those of the nodes ``names`` at ``version``.
+        """Take over the counts from a forked process: for each shape one count per node, in the order of ``names``.
 
-        It takes O(1), because the counts are only read when a plan needs their shape.
+        ``version`` is the `Capacity.version` for which they are right. It takes O(1), because the counts are only read
+        when a plan needs their shape.
         """
         if version < self._forgotten:
             return
@@ -397,7 +407,7 @@ class Capacity:
 
 
 class CapacityFork(Capacity):
-    """A copy of a capacity for one plan, in which the nodes ``others`` have a different usage or are missing.
+    """A copy of the capacity ``origin`` for one plan, in which the nodes ``others`` have another usage or are missing.
 
     It counts only these nodes itself, and takes the other counts from ``origin``. Changes are recorded in the fork
     only. ``origin`` must not change while the fork is used.
@@ -474,10 +484,11 @@ def group_classes(members: Iterable[Pod]) -> list[MemberClass]:
 
 
 def make_least_class(classes: Sequence[MemberClass]) -> MemberClass:
-    """Return a class without members that is less demanding than each of these classes of equal members.
+    """Return a class of fictitious members, of which at least as many fit as of any mix of the members of ``classes``.
 
-    It requests the smallest amount of each resource that all of them request, and has the tolerations of all. So at
-    least as many of it fit on a node as members of these classes, however they are mixed: it yields an upper bound.
+    A fictitious member requests the smallest amount of each resource that all classes request, and has the tolerations
+    of all. So the number that fits is an upper bound, for members of several shapes together. For instance classes with
+    2 CPUs and 3 GPUs, and with 4 CPUs, give members with 2 CPUs.
     """
     least = dict(classes[0].request)
     for kind in classes[1:]:

@@ -1,12 +1,13 @@
 """Places members with rules about each other: affinity, anti-affinity and topology spread (`place_one_by_one`).
 
-Members are placed one at a time, because each placement changes which nodes are feasible for the next. Nodes that are
-interchangeable for all rules form a cell, for instance the nodes of one zone. For each member, the cell with the fewest
-matching pods is tried first, then one near placed members. If the quorum does not fit, other orders and other first
-domains are tried, and then all ways within the plan's budget of steps. For a large gang, no plan may be found although
-one exists; a plan is always valid.
+`serried.plan.packing.pack` calls it if the place of one member affects where others may be. Members are placed one at a
+time, because each placement changes which nodes are feasible for the next. Nodes that are interchangeable for all rules
+form a cell, for instance the nodes of one zone. For each member, the cell with the fewest matching pods is tried first,
+then one near placed members. If the quorum does not fit, other orders and other first domains are tried, and then all
+ways within the plan's budget of steps. For a large gang, no plan may be found although one exists; a plan is always
+valid.
 
-`list_waves` splits the placed members into waves that kube-scheduler may try in any order.
+`list_waves` splits the placed members into waves, i.e. sets of members that kube-scheduler may try in any order.
 """
 
 from collections import Counter
@@ -33,18 +34,20 @@ _UNITS_OF_A_MOVE = 10
 """The work of placing one member, in units of `Limit.spent`: as much as for counting some nodes."""
 
 _MAX_EXACT = 16
-"""The maximum number of members for which all ways are tried to place more members than the quorum."""
+"""The largest gang, in members, for which all ways are tried to place every member.
+
+For larger gangs all ways are tried to place the quorum only.
+"""
 
 _MAX_STARTS = 64
-"""The maximum number of domains that are tried, if affinity makes all members share the domain of the first one."""
+"""The maximum number of domains that are tried for the first member, if by affinity all must join its domain."""
 
 
 class OneByOneSearch:
-    """The search for nodes of one placement for members with rules about each other.
+    """The search for nodes in one domain (``placement``) for members with rules about each other.
 
-    ``moves`` are the members placed so far.
-
-    Call `find_cells` first. A cell is a set of nodes that are interchangeable for all rules; it is given by its number.
+    ``moves`` are the members placed so far. Call `find_cells` first. A cell is a set of nodes that are interchangeable
+    for all rules; it is given by its number.
     """
 
     def __init__(self, state: PlanState, placement: Placement, rules: GangRules) -> None:
@@ -212,18 +215,16 @@ class OneByOneSearch:
                         yield kind, name
 
     def _describe(self, name: str) -> tuple[object, ...]:
-        """Return what distinguishes a node in its cell: the free resources, and the classes that may use it."""
+        """Return what distinguishes a node in its cell: its free resources, and the classes that may use it."""
         used = add(self._census.used(name), self._taken.get(name, {}))
         there = self._census.allocatable(name)
         free = tuple([capacity(there, each) - used.get(each, 0) for each in self._names])
         return free, tuple([name in slots for slots in self._slots.values()])
 
     def try_all_ways(self, wanted: int, budget: StepBudget) -> Sequence[Move]:
-        """Try all ways to place ``wanted`` members, until the budget is used up.
+        """Try all ways to place ``wanted`` members, until the budget of search steps is used up.
 
-        Return the moves of the way that places most.
-
-        Afterwards no member is placed.
+        Return the moves (class and node of each member) of the way that places most. Afterwards no member is placed.
         """
         best: Sequence[Move] = ()
         seen: set[frozenset[tuple[Move, int]]] = set()
@@ -253,8 +254,8 @@ class OneByOneSearch:
     def list_first_domains(self, order: Sequence[MemberClass]) -> list[Callable[[str], bool]]:
         """Return filters for node names, one for each domain in which the first member may be placed, the best first.
 
-        They are needed for rules that make members share a domain that the first one chooses. Without such a rule
-        return [].
+        Each filter returns True for the nodes of its domain. They are needed for rules that make members share the
+        domain of the first one, e.g. affinity to each other. Without such a rule return [].
         """
         for kind in order:
             key = self._rules.find_first_key(kind)
@@ -294,8 +295,8 @@ class _CellQueue:
     def pop(self, placed: int) -> int | None:
         """Remove and return the best cell (by number) with a place for one more member; None without one.
 
-        ``placed`` is the number of members placed so far. The caller adds the cell again with `add` after placing a
-        member.
+        ``placed`` is the number of members placed so far. Cells that the rules did not allow are tried again only if it
+        has changed since. The caller adds the returned cell again with `add` after placing a member.
         """
         while True:
             while self._heap:
@@ -322,10 +323,11 @@ class _CellQueue:
 
 
 def place_one_by_one(state: PlanState, placement: Placement, order: Sequence[MemberClass]) -> Sequence[Move]:
-    """Return class and node of as many members as possible, in an order that kube-scheduler can follow.
+    """Place as many members of the gang as possible on the nodes of ``placement``.
 
-    A class has equal members; ``order`` are the classes in the order in which to try them. At least the quorum is
-    placed if a way is found.
+    At least the quorum is placed if a way is found. ``state`` has the gang's request and rules. ``order`` are the
+    classes (members of equal shape) in the order in which to try them. Return class and node of each placed member, in
+    an order that kube-scheduler can follow: each node is feasible once the members before are assumed.
     """
     assert state.rules is not None  # noqa: S101 - for the type checker: the callers have checked it
     search = OneByOneSearch(state, placement, state.rules)

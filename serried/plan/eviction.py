@@ -269,7 +269,7 @@ class Losses:
         return spare is not None and spare.above is not None and self.shortage(spare.above) >= 0
 
     def violates(self, unit: EvictionUnit) -> bool:
-        """Return whether a counted victim belongs to a PodDisruptionBudget that the counted victims exceed."""
+        """Return whether the counted victims exceed a PodDisruptionBudget that selects pods of this one of them."""
         return any(self.excess(budget) > 0 for budget in unit.budgets)
 
     def add_and_count(self, unit: EvictionUnit) -> tuple[int, int]:
@@ -314,7 +314,8 @@ def exceeds(victims: Iterable[EvictionUnit], limits: Mapping[Budget, int]) -> bo
 def measure_cost(victims: Iterable[EvictionUnit], allowances: Allowances, newest: int) -> Cost:
     """Return the cost of evicting these victims.
 
-    ``newest`` is the start time of the newest pod in seconds since 1970.
+    ``allowances`` says how many evictions budgets and gangs allow. ``newest`` is the start time of the newest running
+    pod, in seconds since 1970; run times are measured until then.
     """
     by_priority: dict[int, list[EvictionUnit]] = {}
     for unit in victims:

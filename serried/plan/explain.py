@@ -214,9 +214,9 @@ def _name_some(names: Sequence[str]) -> str:
 
 
 _MAX_MEASURED = 10
-"""The maximum number of domains that are packed to count members with rules about each other, e.g. anti-affinity.
+"""The maximum number of domains in which members with rules about each other (e.g. anti-affinity) are placed as a test.
 
-With more domains only an upper bound is given for each.
+The test gives the exact number that fits. With more domains only an upper bound is given for each.
 """
 
 _NOTHING: Resources = {}
@@ -277,7 +277,10 @@ def _find_hurdle(state: PlanState, kind: MemberClass, node: Node) -> Hurdle | No
 
 
 def _list_lacking(request: Resources, node: Node, used: Resources) -> Iterable[tuple[float, str]]:
-    """Yield the resources of which too little is free: the missing part of the request (0 to 1), and the name."""
+    """Yield each resource of which too little is free: the missing part of the request (0 to 1), and the name.
+
+    ``used`` are the amounts in use on the node.
+    """
     for name, amount in request.items():
         free = capacity(node.allocatable, name) - used.get(name, 0)
         if amount > 0 and free < amount:
@@ -370,9 +373,10 @@ class _AdviceSearch:
         return Advice(Change.LABEL, plan, name=key) if plan is not None else None
 
     def try_uncordoning(self) -> Advice | None:
-        """Return the advice to uncordon as few nodes as a few tries find.
+        """Return the advice to uncordon the nodes without which the gang does not fit.
 
-        Return None if the gang does not fit on them.
+        All cordoned nodes that a plan uses are candidates; some of them are left out if a plan without them is found.
+        Return None if the gang does not fit even on all cordoned nodes, or fits without them.
         """
         closed = {}
         for name, node in self._snapshot.nodes.items():
@@ -398,11 +402,9 @@ class _AdviceSearch:
     # --- the gang's request ----------------------------------------------------------------------------------------
 
     def try_smaller_requests(self) -> Advice | None:
-        """Return the advice to request less of the resource of which the smallest cut is enough.
+        """Return the advice to request less of one resource: the one of which the smallest part has to be cut off.
 
-        Return None if none helps.
-
-        At most half of the request is cut off.
+        At most half of the request is cut off. Return None if the gang does not fit even then, whatever the resource.
         """
         best: tuple[float, Advice] | None = None
         for resource in _list_resources(self._ask.members):
@@ -459,9 +461,9 @@ class _AdviceSearch:
         return None
 
     def try_smaller_quorum(self) -> Advice | None:
-        """Return the advice to lower minCount to what the best domain holds.
+        """Return the advice to lower minCount to the number of members that fit in the best domain.
 
-        Return None if that is none, or if it is a tree.
+        Return None if no member fits anywhere, or if the request is for a tree.
         """
         ask = self._ask
         if ask.parts or ask.need < 2:
@@ -584,20 +586,24 @@ def _count_members(plan: Plan, names: Collection[str]) -> dict[str, int]:
 
 
 def _list_resources(members: Sequence[Pod]) -> list[str]:
-    """Return the names of the resources of which members could request less: not pods, and no pseudo resources."""
+    """Return the names of the resources of which members could request less.
+
+    Left out are the resource ``pods``, resources of which no member requests more than 1, and pseudo resources: entries
+    in a pod's requests by which Serried counts e.g. host ports.
+    """
     shapes = {id(member.shape): member.shape for member in members}
     names = {name for shape in shapes.values() for name, amount in shape.requests if amount > 1}
     return sorted(name for name in names if name != PODS and ":" not in name)
 
 
 def _list_smaller(resource: str, most: int) -> list[int]:
-    """Return round amounts of a resource between a half of ``most`` and ``most``, ascending."""
+    """Return round amounts of a resource to try as a smaller request: from half of ``most`` to below it, ascending."""
     unit = _find_step(resource, most)
     return [each for each in range(-(-most // (2 * unit)) * unit, most, unit) if each > 0]
 
 
 def _find_step(resource: str, most: int) -> int:
-    """Return by how much the amounts differ that are tried, e.g. 1Gi: some hundred steps at most."""
+    """Return the difference between two amounts of `_list_smaller`, e.g. 1Gi. There are some hundred at most."""
     rounds = {"cpu": (1000, 500, 100, 10)}.get(resource, (1 << 30, 1 << 26, 1 << 20, 1 << 10))
     found = next((unit for unit in rounds if most >= 4 * unit), 1)
     return max(found, most // _MAX_SMALLER // found * found)

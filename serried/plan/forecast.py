@@ -28,14 +28,15 @@ from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.tree import plan_group
 
 _GROWTH = 1.1
-"""A domain for which a plan has failed is planned again when this factor more members fit, as more pods have ended.
+"""The factor by which the number of members that fit in a domain must grow after a failed plan, before the next plan.
 
-With several shapes, the plan may fail although enough members of each class fit alone. The factor does not apply to the
-last plan of a domain, when all possible ends there are simulated.
+For instance a domain for which a plan failed when 20 members fitted is planned again when 22 fit, because more pods
+have ended. With several shapes, the plan may fail although enough members of each class fit alone. The factor does not
+apply to the last plan of a domain, when all possible ends there are simulated.
 """
 
 _MAX_TREES_TRIED = 32
-"""The number of plans for a tree that are made without `_GROWTH`.
+"""The number of plans for a tree in one forecast to which `_GROWTH` does not apply: any growth is enough for them.
 
 Counts of members say little about whether the groups of a tree fit.
 """
@@ -51,7 +52,7 @@ class Ending(NamedTuple):
     """The requests of the pod, which its end frees, as in its `Shape`."""
 
     at: float | None
-    """The time of the end in loop seconds; None if it is unknown, infinity if the pod does not end."""
+    """The time of the end, in seconds of the event loop's clock. None if unknown, infinity if the pod does not end."""
 
     doubt: int = 0
     """A number for ends without a known time: the higher it is, the longer the pod will probably run.
@@ -63,7 +64,10 @@ class Ending(NamedTuple):
     """True if the gang of the pod uses its domain exclusively, so that no other gang may use it before this end."""
 
     uid: str = ""
-    """The UID of the pod, or if a reservation is released the name under which the slot is reserved."""
+    """The UID of the pod.
+
+    For a slot without pod that will be released, it is the name under which the slot is reserved.
+    """
 
 
 class NodeShare(NamedTuple):
@@ -87,7 +91,10 @@ class Forecast:
     """The names of the nodes that the gang would use."""
 
     at: float | None
-    """The expected time in loop seconds; None if the gang would fit there after ends whose time is unknown."""
+    """The expected time, in seconds of the event loop's clock.
+
+    None if the gang would fit there after ends whose time is unknown.
+    """
 
     shares: Mapping[str, NodeShare] = field(default_factory=dict, compare=False)
     """The needed part of each node by name. A node of ``nodes`` without an entry is needed as a whole."""
@@ -180,7 +187,7 @@ class _Simulation:
     def sort_timed(self, endings: Iterable[Ending]) -> list[Ending]:
         """Return the ends with a known time in domains that the gang may use, in the order of time.
 
-        Those without a known time are kept for `order_untimed`.
+        Ends without a known time are kept for `order_untimed`. Ends at infinity are dropped.
         """
         timed: list[Ending] = []
         for ending in endings:
@@ -249,8 +256,10 @@ class _Simulation:
     def is_promising(self, domain: str) -> bool:
         """Return whether a plan for a domain is worth trying.
 
-        It is if no other gang uses the domain exclusively, if enough members of each class would fit if the class were
-        alone, and if clearly more members fit than at the last plan, which has failed.
+        These conditions must all be met:
+        - No other gang uses the domain exclusively.
+        - If each class (members of equal shape) is counted as if it were alone, enough members for the quorum fit.
+        - More members fit than at the last plan, which has failed; usually by the factor `_GROWTH`.
         """
         if self._is_taken(domain):
             return False

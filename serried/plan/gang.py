@@ -19,7 +19,7 @@ from serried.plan.request import Plan, PlanRequest, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A placement with the numbers by which placements are compared, see `score`."""
+    """A placement (a domain and its nodes), and how well the gang fits there. `score` compares candidates."""
 
     placement: Placement
 
@@ -27,16 +27,17 @@ class Candidate:
     """The number of members of the gang that get a node in the placement."""
 
     room: int
-    """The number of members that would fit if the gang were larger.
+    """The number of members that would fit if the gang had any number of them.
 
-    If shapes or excluded nodes differ, it equals ``placed``.
+    It equals ``placed`` if members have several shapes or rules about each other, or if kube-scheduler has rejected
+    nodes of the placement for some of them.
     """
 
     slack: int
     """The number of further members that fit after the gang is placed, summed over all member shapes."""
 
     parts: tuple[int, ...] = ()
-    """The number of domains that the members use at each narrower level, the widest level first."""
+    """The number of domains that the members use at each level narrower than the placement, the widest level first."""
 
     around: tuple[int, ...] = ()
     """The number of members that fit in each wider domain around the placement, the narrowest domain first."""
@@ -46,9 +47,10 @@ class Candidate:
 
 
 def measure(state: PlanState, search_level: SearchLevel, placement: Placement) -> Candidate:
-    """Return the numbers of a placement.
+    """Place the gang in one domain as a test.
 
-    If members have several shapes, they are those of the members that `pack` could place.
+    Return the `Candidate` with how many members get a node, how many more fit etc. In contrast to `estimate`, it counts
+    members that really get a node, by `pack` if counts are not exact.
     """
     best_case = estimate(state, search_level, placement)
     nodes: Mapping[str, str] = {}
@@ -68,7 +70,10 @@ def measure(state: PlanState, search_level: SearchLevel, placement: Placement) -
 
 
 def estimate_each(state: PlanState, search_level: SearchLevel, placements: Iterable[Placement]) -> list[Candidate]:
-    """Return the `estimate` of each placement of a search level."""
+    """Return the `estimate` for each placement: how many members get a node there, how many more fit etc.
+
+    ``placements`` are domains of ``search_level``.
+    """
     state.sum_by_domain(search_level)
     best_cases = []
     for placement in placements:
@@ -78,9 +83,11 @@ def estimate_each(state: PlanState, search_level: SearchLevel, placements: Itera
 
 
 def estimate(state: PlanState, search_level: SearchLevel, placement: Placement) -> Candidate:
-    """Return the numbers that a placement has in the best case, computed from counts without packing the members.
+    """Return the `Candidate` for one domain in the best case: how many members get a node there, how many more fit etc.
 
-    They are never worse than those of `measure`, and equal for members of one shape, except for ``parts``.
+    It is computed from the counts of members that fit, without assigning nodes. No number is worse than that of
+    `measure`. For members of one shape, without rules about each other and nodes that kube-scheduler has rejected, all
+    but ``parts`` are equal.
     """
     totals = state.totals(placement)
     placed = sum(min(total, len(kind.members)) for total, kind in zip(totals, state.classes, strict=True))
@@ -106,23 +113,26 @@ def _count_parts(state: PlanState, search_level: SearchLevel, nodes: Iterable[st
 
 
 def feasible(candidates: Iterable[Candidate], need: int) -> list[Candidate]:
-    """Return the candidates that place at least ``need`` members, or one if ``need`` is 0 (the quorum is running)."""
+    """Return the candidates with at least ``need`` members that get a node (``placed``).
+
+    If ``need`` is 0 (the quorum is running), one such member is enough.
+    """
     return [candidate for candidate in candidates if candidate.placed >= max(need, 1)]
 
 
 def score(candidate: Candidate, style: Style) -> tuple[int, int, int, tuple[int, ...], tuple[int, ...], Domain]:
     """Return the sort key of a candidate; the candidate with the smallest key is the best.
 
-    Compared are, in this order: whether existing members are there; the most members placed; the least slack (with
-    Style.SPREAD the most); the fewest narrower domains; the fewest members that fit around it, so that larger gangs
-    still fit elsewhere; the name.
+    Compared are, in this order: whether running members of the gang are there; the most members placed; the least slack
+    (with Style.SPREAD the most); the fewest domains used at narrower levels; the fewest members that fit in the wider
+    domains around it, so that larger gangs still fit elsewhere; the name.
     """
     slack = candidate.slack if style is Style.PACK else -candidate.slack
     return candidate.apart, -candidate.placed, slack, candidate.parts, candidate.around, candidate.placement.domain
 
 
 def choose(state: PlanState, search_level: SearchLevel, placements: Iterable[Placement]) -> Candidate | None:
-    """Return the best placement that holds the quorum; None if none does.
+    """Return the best placement of a search level that holds the quorum, as a `Candidate`; None if none does.
 
     Placements are measured in the order of their estimates, until no remaining estimate is better than the best result.
     """

@@ -35,14 +35,17 @@ Counts = tuple[int, ...]
 """A number of members for each class (members of equal shape), in the order of the plan's classes."""
 
 MAX_CLASSES = 4
-"""The maximum number of different shapes among the members for which `mix` is tried."""
+"""The maximum number of different shapes among the members for which all ways to fill the nodes are tried (`mix`)."""
 
 _COMPARISONS_PER_STEP = 8
-"""The number of comparisons of two states that take as long as creating one. `mix` counts them as one step."""
+"""The number of comparisons that `mix` counts as one step of its budget.
+
+Each compares two states of the search, i.e. the numbers of members of each class that are still to be placed.
+"""
 
 
 class Bin(NamedTuple):
-    """A node for `mix`, before any member is assigned."""
+    """A node as an input of `mix`, before any member is assigned."""
 
     name: str
     allocatable: Resources
@@ -60,9 +63,9 @@ def mix(
 ) -> dict[str, Counts] | None:
     """Try all ways to place ``need`` of the ``wanted`` members on the nodes ``bins``, if classes compete for them.
 
-    ``wanted`` has the number of members per class, ``requests`` what a member of each class requests. Return how many
-    members of each class each node gets, by node name. Return None if there is no way, or if the budget is used up
-    before one is found.
+    A class has members of equal shape. ``wanted`` has the number of members per class, ``requests`` what a member of
+    each class requests. Return how many members of each class each node gets, by node name. Return None if there is no
+    way, if there are more than `MAX_CLASSES`, or if the budget of search steps is used up before one is found.
     """
     if len(wanted) > MAX_CLASSES:
         return None
@@ -110,9 +113,10 @@ def _step(
 def _fill(
     most: Counts, requests: Sequence[Resources], allocatable: Resources, used: Resources, *, limit: Limit
 ) -> Iterator[Counts]:
-    """Yield each combination of members, as counts per class, that fills a node so that no further member fits.
+    """Yield the ways to fill a node with members so that no further member fits, as the number of members per class.
 
-    At most ``most`` members of each class are placed; ``used`` are the amounts in use on the node.
+    ``most`` has the maximum number per class, ``requests`` what a member of each class requests, ``used`` the amounts
+    in use on the node. The work is reported to ``limit``, which raises TooLong if the plan takes too much time.
     """
     slots = min(most[0], count_slots(allocatable, used, requests[0]))
     if len(most) == 1:
@@ -138,10 +142,13 @@ DomainCount = tuple[int, str]
 """The number of members that a domain gets, and its name."""
 
 BestCounts = Sequence[tuple[Cost, int]]
-"""The most members that a domain holds, for each number of used domains inside it, the fewest domains first."""
+"""The most members that a domain holds, by the number of domains inside it that they use, the fewest domains first.
+
+For instance a block holds 8 members in 1 rack and 12 in 2 racks: ``[((1,), 8), ((2,), 12)]``.
+"""
 
 MAX_STEPS = 5_000
-"""The maximum number of steps for one search, some ten milliseconds."""
+"""The maximum number of search steps of `distribute`, some ten milliseconds."""
 
 
 class _Domain(NamedTuple):
@@ -180,7 +187,12 @@ def distribute(count: int, counts_by_path: Mapping[DomainPath, int], steps: int 
 def _fill_largest(
     count: int, fewest: int, counts_by_path: Mapping[DomainPath, int], widest: Mapping[DomainPath, int]
 ) -> list[DomainCount]:
-    """Distribute members over the ``fewest`` largest domains, such that few domains of the next level are used."""
+    """Distribute ``count`` members over the largest domains of the widest level, ``fewest`` in number.
+
+    In them as few domains of the next level as possible are used. ``counts_by_path`` has for each domain of the
+    narrowest level how many members fit, ``widest`` the same for the widest level. Return the number of members for
+    each used domain of the widest level.
+    """
     chosen = set(sorted(widest, key=lambda path: (-widest[path], path))[:fewest])
     inside = {path: room for path, room in _sum_by(counts_by_path, 2).items() if path[:1] in chosen}
     shares = _sum_by({path: share for share, path in choose_leaving_largest(count, inside.items())}, 1)
@@ -213,10 +225,13 @@ def choose_leaving_largest(
 
 
 def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, budget: StepBudget) -> list[DomainCount]:
-    """Return the distribution over ``fewest`` domains that uses the fewest domains inside them, at most ``cost``.
+    """Return a distribution of ``count`` members over ``fewest`` domains that uses the fewest domains inside them.
 
-    Return [] if the budget is used up. Each of its tables adds one domain, the larger domains last. So it is known for
-    each domain, from the largest on, whether the domains before it are enough.
+    ``domains`` are those of the widest level. ``cost`` is the number of domains that a known distribution uses at each
+    narrower level; only ways that may be better are searched. Return [] if the budget is used up.
+
+    It fills one table per domain, the largest domain last: how many members fit in this and the domains before it, by
+    the number of domains used at each level.
     """
     ordered = sorted(domains, key=lambda domain: (domain.room, domain.name))
     # How many members fit in the 0, 1, 2, ... largest domains together.
@@ -240,9 +255,10 @@ def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, bud
 
 
 def _trace_back(count: int, ordered: Sequence[_Domain], tables: Sequence[Mapping[Cost, int]]) -> list[DomainCount]:
-    """Return the distribution that uses the fewest domains, from the tables of `_search`.
+    """Return the distribution of ``count`` members that uses the fewest domains, from the tables of `_search`.
 
-    ``ordered`` are the domains by which the tables grow. Among equal ways, the largest domains are left out.
+    ``ordered`` are the domains, and ``tables`` has one more element: each has how many members the domains before it
+    hold, by the number of domains used at each level. Among equal ways, the largest domains are left out.
     """
     cheapest = min(spent for spent, held in tables[-1].items() if held >= count)
     # All ways of equal cost, by the cost that is left: the number of members left, and the shares so far.
@@ -301,9 +317,10 @@ def _find_best_counts(count: int, counts_by_path: Mapping[DomainPath, int], budg
 
 
 def _drop_dominated(table: Mapping[Cost, int]) -> BestCounts:
-    """Return the useful entries: no other entry holds as many members with no more domains at any level.
+    """Return the useful entries of a table, the fewest domains first.
 
-    ``table`` has the number of members by the number of used domains of each level.
+    ``table`` has the number of members by the number of domains used at each level. An entry is dropped if another one
+    holds as many members with no more domains at any level.
     """
     kept: list[tuple[Cost, int]] = []
     for cost, held in sorted(table.items()):
@@ -350,9 +367,10 @@ Attempt = Callable[[Sequence[str]], dict[str, str]]
 def use_fewer_domains(
     state: PlanState, below: Sequence[str], placement: Placement, nodes: NodesByMember, attempt: Attempt
 ) -> NodesByMember:
-    """Return nodes for at least as many members in fewer domains; return ``nodes`` if ``attempt`` finds no such.
+    """Return nodes for at least as many members in fewer domains than ``nodes``; ``nodes`` itself if none are found.
 
-    The levels ``below`` are improved one after another, the widest first.
+    ``below`` are the label keys of the levels below the placement, the widest first. They are improved one after
+    another. ``attempt`` is called with smaller sets of nodes.
     """
     if len(state.classes) > state.improving_budget.left:
         return nodes
@@ -390,9 +408,10 @@ def _count(free: Sequence[Mapping[str, int]], names: Sequence[str]) -> Counts:
 def _list_sets(
     wanted: Counts, used: int, counts_by_path: Mapping[DomainPath, Counts], budget: StepBudget
 ) -> Iterator[tuple[DomainPath, ...]]:
-    """Yield sets of fewer than ``used`` domains that would hold the ``wanted`` members, the smallest sets first.
+    """Yield sets of fewer than ``used`` domains that may hold the ``wanted`` members, the smallest sets first.
 
-    A set is yielded if each class would fit if it were alone there.
+    ``counts_by_path`` has how many members of each class fit in each domain. A set is yielded if each class would fit
+    there if there were no other class. It ends when the budget of search steps is used up.
     """
 
     def share(path: DomainPath) -> float:
@@ -417,6 +436,8 @@ ExcludedNodes = frozenset[str]
 """The names of the nodes that kube-scheduler has rejected for a member, so that the member must not use them."""
 
 Batch = tuple[MemberClass, Sequence[Pod]]
+"""A class (members of equal shape), and those of its members that are placed together."""
+
 
 _NONE: ExcludedNodes = frozenset()
 
@@ -577,11 +598,10 @@ class _Match:
 
 
 class Packing:
-    """One attempt to place members on the nodes of a placement.
+    """One attempt to place the members of a gang on the nodes of one domain.
 
-    ``nodes`` is the result so far: node name by member UID.
-
-    Batches of members are placed one after another, and earlier ones are never moved.
+    `_attempt` makes one for each order of classes. The caller calls `add_batch` for one batch after another; members of
+    earlier batches are never moved. ``nodes`` is the result so far: node name by member UID.
     """
 
     def __init__(
@@ -600,7 +620,7 @@ class Packing:
     def add_batch(self, batch: Batch) -> None:
         """Place as many members of the batch as fit besides those placed before.
 
-        Earlier members of the batch have precedence.
+        A batch has members of equal shape. The first of them have precedence.
         """
         kind, members = batch
         self._census.limit.spend(len(members))
@@ -651,9 +671,10 @@ class Packing:
 
 
 def pack(state: PlanState, search_level: SearchLevel, placement: Placement) -> Mapping[str, str]:
-    """Return the node name by member UID, for as many members as could be placed on the nodes of the placement.
+    """Return the node name by member UID, for as many of the gang's members as could be placed in one domain.
 
-    The result is kept in ``state``, so repeated calls return the same.
+    ``placement`` is the domain, which is one of ``search_level``. In it, members use as few domains of the levels
+    ``search_level.below`` as possible. The result is kept in ``state``, so repeated calls return the same.
     """
     tried = search_level, placement.domain
     found = state.packings.get(tried)
@@ -740,8 +761,10 @@ def _attempt(state: PlanState, below: Sequence[str], placement: Placement, budge
     """Try some orders of the classes. Return the node name by member UID of the order that places the most members.
 
     A class has the members of equal shape. Classes are placed one after another and never moved. That is exact for one
-    class. If several do not fit like that, `mix` is tried within the budget. So members may seem not to fit although
-    they do, but a returned plan is always valid.
+    class. If several do not fit like that, `mix` is tried within the budget of search steps. So members may seem not to
+    fit although they do, but a returned plan is always valid.
+
+    ``below`` are the label keys of the levels below the placement, of which few domains are used, the widest first.
     """
     best: dict[str, str] = {}
     barred = state.find_excluded(placement)
@@ -782,10 +805,11 @@ def _mix(state: PlanState, placement: Placement, budget: StepBudget) -> dict[str
 
 
 def _list_orders(state: PlanState, totals: Sequence[int]) -> list[list[Batch]]:
-    """Return the orders in which to try to place the classes of equal members, each order as batches of members.
+    """Return the orders in which to try to place the members, each order as a list of batches of equal members.
 
-    First the scarcest class comes first. In the second order the members of the quorum come before the other members,
-    in the third one the class that fits most often comes first. ``totals`` has how many members of each class fit.
+    The first order begins with the class for which the fewest members fit per member to place. In the second one the
+    members of the quorum come before the other members, the third one is the first one reversed. ``totals`` has how
+    many members of each class fit. If the quorum does not fit even by these counts, only the third order is returned.
     """
     whole = _sort_by_scarcity(state.classes, totals)
     if len(whole) == 1:

@@ -13,7 +13,10 @@ from serried.plan.rule import GangRules, read_rules
 
 
 class StepBudget:
-    """A number of search steps that one plan may use in all domains together. Steps are also reported to ``limit``."""
+    """A number of search steps that one plan may use in all domains together. Steps are also reported to ``limit``.
+
+    A step is about one combination that a search looks at, for instance members of several shapes on one node.
+    """
 
     def __init__(self, steps: int, limit: Limit | None = None) -> None:
         self.left = steps
@@ -53,7 +56,10 @@ CLUSTER = Placement((), (), None)
 
 @dataclass(frozen=True, slots=True)
 class SearchLevel:
-    """A topology level at which the planner looks for one domain that holds the whole gang."""
+    """A topology level at which the planner looks for one domain that holds the whole gang.
+
+    The planner tries a gang's levels one after another, see `list_search_levels`.
+    """
 
     key: LabelKeys
     """The label keys whose values a domain shares, the widest first; () to take the whole cluster as one domain."""
@@ -146,9 +152,9 @@ class PlanState:
         self._barred_nodes = frozenset(name for _, name in self._barred)
         self._totals: dict[LabelKeys, list[Mapping[Domain, int]]] = {}
         self.rules: GangRules | None = None
-        """The rules between pods that concern the members, e.g.
+        """The rules between pods that concern the members, such as anti-affinity.
 
-        anti-affinity; None if there are none, or before `count`.
+        None if there are none, or before `count`.
         """
 
         self._snapshot = snapshot
@@ -156,9 +162,10 @@ class PlanState:
         self._most: dict[LabelKeys, Mapping[Domain, int]] = {}
 
     def find_excluded(self, placement: Placement) -> frozenset[ExcludedPair]:
-        """Return all (member, node) pairs that kube-scheduler has rejected.
+        """Return the (member, node) pairs that kube-scheduler has rejected.
 
-        If none concerns the placement, return an empty set.
+        If ``placement`` has none of these nodes, return an empty set. If it has any, all pairs are returned, also those
+        with nodes of other domains.
         """
         names = placement.names
         if not self._barred_nodes or not (names is None or any(name in names for name in self._barred_nodes)):
@@ -183,7 +190,11 @@ class PlanState:
         return self.rules is not None and self.rules.couples
 
     def sum_by_domain(self, search_level: SearchLevel) -> None:
-        """Add up how many members fit in each domain of a search level, and in the wider domains around it."""
+        """Prepare `totals` and `count_around`: add up how many members fit in each domain of a search level.
+
+        The same is done for the wider domains around them. Without this call, `totals` and `count_around` do it
+        themselves, one level at a time.
+        """
         for key in {search_level.key, *self._list_wider_keys(search_level)}:
             if key and key not in self._totals:
                 self._totals[key] = [self._sum(kind, key) for kind in self.classes]
@@ -204,7 +215,8 @@ class PlanState:
     def may_hold(self, placement: Placement) -> bool:
         """Return False if the quorum cannot fit into the placement. True does not mean that it fits.
 
-        It cannot fit if not even as many pods fit that request the least of all members in each resource.
+        For members of several shapes it is checked whether ``need`` pods would fit of which each requests only the
+        least that any member requests of each resource. For members of one shape it is always True.
         """
         if len(self.classes) == 1:
             return True

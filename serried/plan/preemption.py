@@ -3,9 +3,9 @@
 Pods are evicted in units (`EvictionUnit`), the pods that are evicted together or not at all. The whole quorum must fit
 into one domain. In a simulation, units are removed from the nodes, priority by priority from the lowest, until domains
 are found that would hold the quorum (`SimulatedCluster`). In the best of these domains all units up to that priority
-are removed, or as many as binding budgets allow (`budget_reprieve`). Then each unit is put back with which the quorum
-still fits (`reprieve`); the others are the victims. The domain in which they cost least (`plan.eviction.Cost`) is
-chosen.
+are removed, or as many as budgets allow that must not be exceeded (`budget_reprieve`). Then each unit is put back with
+which the quorum still fits (`reprieve`); the others are the victims. The domain in which they cost least
+(`plan.eviction.Cost`) is chosen.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -48,11 +48,11 @@ from serried.plan.tree import plan_group
 
 
 def reopen_full(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> PlanRequest:
-    """Return the request such that the gang may use full nodes that kube-scheduler's filter call did not list.
+    """Return the request in which the gang may use full nodes that kube-scheduler's filter call did not list.
 
     Evictions may free such nodes. A node that was not listed although a member fits is infeasible for a reason that
     Serried does not know, so it stays closed. A node without free resources is assumed to be infeasible for lack of
-    them.
+    them. ``capacity`` has counts of earlier plans.
     """
     if not ask.unoffered:
         return ask
@@ -66,16 +66,17 @@ def reopen_full(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None)
 
 
 _GROWTH = 1.1
-"""A domain for which a plan has failed is planned again when this factor more members fit, as more pods were removed.
+"""The factor by which the number of members that fit in a domain must grow after a failed plan, before the next plan.
 
-When all units are removed the factor does not apply, so the last plan of a domain is always made.
+For instance a domain for which a plan failed when 20 members fitted is planned again when 22 fit, because more pods
+were removed. When all units are removed the factor does not apply, so the last plan of a domain is always made.
 """
 
 _MAX_PLANNED = 4
 """The number of candidate domains after which no more are looked for, if each takes a plan instead of a count."""
 
 _MAX_WITHIN_BUDGETS = 16
-"""The number of candidate domains of one priority for which victims within binding budgets are searched."""
+"""The number of candidate domains of one priority in which victims within `Allowances.limits` are searched."""
 
 
 class Shortage(NamedTuple):
@@ -109,7 +110,10 @@ class CandidateDomain:
     """The shortages by priority, the highest first. The smaller they are, the lower the cost of victims probably is."""
 
     first_victims: tuple[EvictionUnit, ...] | None = None
-    """The units that were removed such that no binding budget is exceeded; None if all units may be removed."""
+    """The units whose removal exceeds none of `Allowances.limits`, and without which the quorum fits.
+
+    None if all units up to ``priority`` may be removed.
+    """
 
     @property
     def sort_key(self) -> tuple[int, tuple[Shortage, ...], Domain]:
@@ -139,7 +143,10 @@ class _SimulatedDomain:
     """The number of removed pods by PodDisruptionBudget, and by gang that must keep its quorum."""
 
     exceeded: set[str] = field(default_factory=set)
-    """The phrases for users why not all removed pods may be evicted; empty if no binding limit is exceeded."""
+    """The phrases for users why not all removed pods may be evicted; empty if all may be.
+
+    A phrase is added when one of `Allowances.limits` is exceeded.
+    """
 
     shortages: list[Shortage] = field(default_factory=list)
     """The shortages so far, one for each removed priority on which members depend, the lowest priority first."""
@@ -240,15 +247,15 @@ class SimulatedCluster:
 
     @staticmethod
     def _is_required(ask: PlanRequest) -> bool:
-        """Return whether the gang requires one domain of a key.
+        """Return whether the gang requires one domain of its topology key, and of no other key besides.
 
-        Only then exclusive domains matter, which are of that key.
+        Only then exclusive domains of other gangs matter, because they are domains of that key.
         """
         return ask.topology_key is not None and list_search_levels(ask)[-1].key == (ask.topology_key,)
 
-    def add_evictable(self, unit: EvictionUnit, domains_by_node: Iterable[Domain]) -> None:
-        """Record in the given domains, in which it has pods, that a unit may be evicted."""
-        for domain in domains_by_node:
+    def add_evictable(self, unit: EvictionUnit, domains: Iterable[Domain]) -> None:
+        """Record for each of ``domains`` that this unit may be evicted there. They are the ones from `find_domains`."""
+        for domain in domains:
             self._simulated[domain].units.append(unit)
 
     def list_units(self, candidate: CandidateDomain) -> list[EvictionUnit]:
@@ -412,10 +419,10 @@ class SimulatedCluster:
         return min(found, key=lambda candidate: candidate.sort_key).placement if found else None
 
     def _respect_budgets(self, candidates: Iterable[CandidateDomain]) -> list[CandidateDomain]:
-        """Return the candidates in which the preemptor fits within the binding budgets, with ``first_victims`` set.
+        """Return the candidates in which the preemptor fits although none of `Allowances.limits` is exceeded.
 
-        Where too many pods are removed, victims within the budgets have to be searched. That is done for some domains
-        only.
+        If all removed pods of a candidate may be evicted, it is returned as it is. Otherwise victims within the limits
+        are searched, for some candidates only, and are set as ``first_victims``.
         """
         found: list[CandidateDomain] = []
         worked = 0
@@ -481,7 +488,10 @@ class SimulatedCluster:
         return removal
 
     def _is_promising(self, domain: Domain) -> bool:
-        """Return False if the preemptor cannot fit, because too few members of equal shape would fit even alone."""
+        """Return whether the preemptor may fit in a domain, by counts of the members of each shape.
+
+        Each shape is counted as if there were no other. If fewer members than the quorum fit even so, return False.
+        """
         spare = len(self._ask.members) - self._need
         for kind, table in self._tables:
             self._capacity.refresh(table, self._limit)
@@ -523,14 +533,14 @@ class SimulatedCluster:
         return {name: nodes[name] for name in placement.names if name in nodes}
 
     def pin(self, placement: Placement) -> PlanRequest:
-        """Return the preemptor's request such that only this domain may be used."""
+        """Return the preemptor's request in which only the domain ``placement`` may be used."""
         if self._ask.topology_key is None:
             return self._ask
         return replace(self._ask, pinned=frozenset({placement.domain[len(self._ask.within)]}))
 
 
 def _reopen_domains(ask: PlanRequest) -> PlanRequest:
-    """Return the request such that the gang may also use exclusive domains of other gangs that evictions could free."""
+    """Return the request in which the gang may also use exclusive domains of other gangs that evictions could free."""
     return replace(ask, taken=ask.taken - ask.freeable)
 
 
@@ -572,8 +582,9 @@ def plan_victims(
     holds as far as the planner has checked. If the quorum is running (``ask.need`` is 0), victims are chosen for nearly
     as many further members as possible; in a tree for all, or for some.
 
-    Once the snapshot's limit is ``content``, the first victims found are returned. Other ones might be cheaper, and
-    with several shapes some may not be needed, but plan and victims are valid.
+    Once the time to improve a plan is over (`Limit.content` of the snapshot's limit), the first victims found are
+    returned. Other ones might be cheaper, and with several shapes some may not be needed, but plan and victims are
+    valid.
     """
     limit = snapshot.limit
     ask = reopen_full(snapshot, ask, capacity)
@@ -620,7 +631,10 @@ def _drop_affine_units(units: Sequence[EvictionUnit], ask: PlanRequest) -> tuple
 
 
 def _with_quorum(ask: PlanRequest, count: int) -> PlanRequest:
-    """Return the request such that ``count`` members have to be placed. In a tree that is done for each child group."""
+    """Return the request in which ``count`` members have to be placed; fewer if the gang has fewer.
+
+    In a tree, each PodGroup gets that number, and all its groups are wanted.
+    """
     if not ask.parts:
         return replace(ask, need=min(count, len(ask.members)))
     parts = tuple(_with_quorum(part, count) for part in ask.parts)
@@ -671,10 +685,10 @@ class _Search:
         for unit in units:
             self._limit.spend(len(unit.pods))
             self._newest = max(self._newest, *[pod.started or 0 for pod in unit.pods])
-            domains_by_node = self._cluster.find_domains(unit)
+            domains = self._cluster.find_domains(unit)
             if unit.holds_domain:
                 self._cluster.add_domain_holder(unit)
-            if not domains_by_node:
+            if not domains:
                 continue
             if unit.priority >= priority:
                 self._higher.setdefault(unit.priority, []).append(unit)
@@ -682,7 +696,7 @@ class _Search:
                 self._protected.append(unit)
             else:
                 self._lower.setdefault(unit.priority, []).append(unit)
-                self._cluster.add_evictable(unit, domains_by_node)
+                self._cluster.add_evictable(unit, domains)
 
     def find_candidates(self) -> list[CandidateDomain]:
         """Return the domains that would hold the quorum after evictions, the best first; [] if there is none.
@@ -710,7 +724,11 @@ class _Search:
         return found
 
     def choose_next_count(self, count: int) -> int:
-        """Return how many members to try to place next if ``count`` do not fit even without all evictable pods."""
+        """Return how many members to try to place next, after ``count`` did not fit even without all evictable pods.
+
+        It is the number that fits in the best domain by free resources, or else half of ``count``. Used if the quorum
+        is running, so that any number of further members is welcome.
+        """
         max_fitting = self._cluster.max_fitting
         return max_fitting if 0 < max_fitting < count else count // 2
 
@@ -787,9 +805,9 @@ class _Search:
         return NoVictims(verdict, Blocker.ROOM)
 
     def _remove_more(self, priority: int, units: Sequence[EvictionUnit]) -> Placement | None:
-        """Remove units that must not be evicted.
+        """Remove pods from the simulation that may not be evicted in fact, to find out whether they are the reason.
 
-        Return the best domain that then holds the quorum; None if none does.
+        ``priority`` is that of the units. Return the best domain that then holds the quorum; None if none does.
         """
         changed = self._cluster.remove(priority, units)
         return self._cluster.find_over_budget(changed, priority)

@@ -1,4 +1,8 @@
-"""Sorts the members of a group by state (`GroupMembers`), orders them by rank, and counts what its quorum lacks."""
+"""Sorts the members of a group by state (`GroupMembers`), orders them by rank, and counts what its quorum lacks.
+
+`serried.cluster.members` keeps the members of all groups by `make_members`; schedulers and features of the extender
+read them.
+"""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,10 +26,11 @@ Position = tuple[str, tuple[int | str, ...], int, str, int, str]
 
 
 def find_rank(place: Place, index: int, parent: Parent) -> int | None:
-    """Return the rank of a pod in its parent: its completion index plus the number of pods of all Jobs before its own.
+    """Return the rank of a pod in its parent, i.e. its position among the pods of all Jobs of e.g. a JobSet.
 
-    ``place`` says which Job of the parent (e.g. a JobSet) the pod belongs to, ``index`` is its completion index in the
-    Job. Return None if the parent has no such Job, or if the Job has fewer pods.
+    The rank is the pod's completion index plus the number of pods of all Jobs before its own. ``place`` says which Job
+    of the parent the pod belongs to, ``index`` is its completion index in the Job. Return None if the parent has no
+    such Job, or if the Job has fewer pods.
     """
     span = next((span for span in parent.spans if span.stage == place.stage), None)
     return span.first + place.job * span.each + index if span is not None and index < span.each else None
@@ -183,11 +188,14 @@ def make_members(
 ) -> GroupMembers:
     """Return the members of a group as one value. ``found`` has them by state.
 
-    ``job`` is the Job that owns the group; None without one. It knows completed pods that are deleted already, and
-    indexes that it has given up (``backoffLimitPerIndex``). If the Job has more completions than ``min_count``, a
-    completed pod is replaced by the next one, which belongs to the gang. So completed pods only count toward minCount
-    when fewer than ``min_count`` completions are left. ``parents`` are all known parents of Jobs, which decide on the
-    order by rank.
+    ``job`` is the Job that owns the group; None without one. Its status also counts completed pods that are deleted
+    already, and indexes that the Job has given up (``backoffLimitPerIndex``). ``parents`` are all known parents of
+    Jobs, e.g. JobSets, from which the rank of members follows.
+
+    If the Job has more completions than ``min_count``, the Job controller replaces a completed pod by the pod of the
+    next index, which belongs to the gang. So completed pods only count toward minCount when fewer than ``min_count``
+    completions are left. For instance with 10 completions and ``min_count`` 4, the 7th completed pod is the first that
+    counts. If ``min_count`` is 0, all completed pods count.
     """
     bound, done = tuple(found[MemberState.BOUND]), count_done(len(found[MemberState.SUCCEEDED]), job, min_count)
     return GroupMembers(
@@ -234,7 +242,7 @@ def count_missing(tree: Tree, placed: Mapping[str, int]) -> float:
     """Return how many further members at least have to be placed to complete the quorum of a tree.
 
     ``placed`` has the number of placed members of each PodGroup by its name in the tree. Return infinity if the tree
-    does not have enough groups.
+    has fewer child groups than its minGroupCount.
     """
     if isinstance(tree, Leaf):
         return max(0, tree.need - placed.get(tree.name, 0))

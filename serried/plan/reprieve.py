@@ -37,7 +37,8 @@ _NOTHING: Resources = {}
 class Removal:
     """The usage of each node without the running pods that a simulation of evictions has removed.
 
-    Pods are removed and put back ("restored") in units, the pods that are evicted together.
+    Pods are removed and put back ("restored") in units, the pods that are evicted together. `CountedRemoval` and
+    `PlannedRemoval` own one, and add whether the preemptor's quorum fits.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -105,7 +106,7 @@ class Removal:
         return names
 
     def left(self, name: str) -> Resources:
-        """Return the amounts that are used on a node without the removed pods."""
+        """Return the amounts that are used on the node ``name`` without the removed pods."""
         found = self._left.get(name)
         return self._base.get(name, _NOTHING) if found is None else found
 
@@ -117,7 +118,10 @@ class Removal:
         return left
 
     def _owe(self, node: str, name: str, rest: int) -> int:
-        """Record that more of a resource was removed from a node than was used. Return 0, its new usage."""
+        """Record by how much (``-rest``) more of a resource was removed from a node than was used.
+
+        Return 0, its new usage. That happens because some pods request more than the snapshot counts for them.
+        """
         self._owed[node, name] = self._owed.get((node, name), 0) - rest
         return 0
 
@@ -441,7 +445,7 @@ class PlannedRemoval(CountedRemoval):
         return self._rules.holds(self._quorum_nodes.moves)
 
     def _decides(self, shape: Shape) -> bool:
-        """Return whether a pod of this shape affects where rules allow members of the preemptor."""
+        """Return whether pods of this shape affect on which nodes rules allow members of the preemptor."""
         found = self._deciding.get(id(shape))
         if found is None:
             amounts, snapshot = (name for name, _ in shape.requests), self.snapshot()
@@ -464,7 +468,7 @@ class PlannedRemoval(CountedRemoval):
         return True
 
     def _ask_planner(self, plan: Callable[[], Plan | Verdict]) -> Plan | Verdict | None:
-        """Return what ``plan`` returns, unless it takes more work than is left; None then."""
+        """Call ``plan``. Return what it returns, or None if it takes more work than is left for this domain."""
         before = self.limit.spent
         answer = self.limit.attempt(plan, until_content=self._quorum_nodes.plan is not None)
         self._work_left -= self.limit.spent - before
@@ -491,7 +495,7 @@ class _SortKey(NamedTuple):
     price: float
     """The number of members of the preemptor that no longer fit if the unit is put back, per pod.
 
-    Units of one node are grouped (`_group_by_price`), and all units of a group have the mean of the group.
+    Units of one node are grouped (`_group_by_price`), and each unit gets the mean of its group.
     """
 
     below: int
@@ -664,7 +668,12 @@ def _sort_units(
 def _make_sort_keys(
     units: Sequence[EvictionUnit], lost: Sequence[int], node: str, below: int, newest: int
 ) -> Iterator[tuple[EvictionUnit, _SortKey]]:
-    """Yield each unit of one node with its sort key. ``lost`` is what `count_each_lost` returns for the units."""
+    """Yield each unit of one node with its sort key, in the order of ``units``.
+
+    ``lost`` has for each unit how many fewer members of the preemptor fit when it is put back after the units before
+    it. ``below`` is the number of removed pods of lower priority on the node. ``newest`` is the time at which ages are
+    measured.
+    """
     # Counted per node, not per group. Otherwise the order of equal groups would depend on the order of the units.
     places = count()
     for room, bunch in _group_by_price(units, lost):

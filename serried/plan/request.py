@@ -1,7 +1,8 @@
 """The planner's input and output (`Snapshot`, `PlanRequest`, `Plan`), and the queue order of gangs.
 
-`order_groups` sorts the queue. `find_allowed_levels` returns the preferred topology levels at which a gang may be
-placed after it has waited for some time.
+The extender makes a `PlanRequest` for the waiting members of a gang, and gets a `Plan` from
+`serried.plan.tree.plan_group`. `order_groups` sorts the queue. `find_allowed_levels` returns the preferred topology
+levels at which a gang may be placed after it has waited for some time.
 """
 
 import math
@@ -146,7 +147,10 @@ class PlanRequest:
     """The way to place members: packed on as few nodes and domains as possible, or spread evenly."""
 
     own_slots: bool = False
-    """True if each member has a planned node already, and may only use this one."""
+    """True if the members replace failed ones, and may only use the vacancies (slots of failed members) kept for them.
+
+    The caller assigns these vacancies, the functions of `serried.plan` do not read this field.
+    """
 
     name: str = ""
     """The name of the group in its tree; "" for the root group, and for a gang without a tree."""
@@ -176,7 +180,7 @@ class PlanRequest:
 
     @property
     def yielding_priority(self) -> int:
-        """The plan respects the resources of nominated pods of other gangs down to this priority.
+        """The lowest priority of a nominated pod of another gang whose resources the plan does not use.
 
         kube-scheduler compares the priorities of pods. So it is the lowest of the group's priority and those of its
         members.
@@ -241,7 +245,8 @@ class Plan:
     waves: tuple[tuple[str, ...], ...] = ()
     """The UIDs of the members in waves; () if kube-scheduler may try the members in any order.
 
-    It may try the members of a wave in any order, when all members of the waves before are assumed.
+    kube-scheduler may try the members of one wave in any order, but only after all members of the waves before it are
+    assumed.
     """
 
     keys: tuple[str, ...] = ()

@@ -31,7 +31,8 @@ from serried.plan.request import Snapshot
 class PlanRule(ABC):
     """One rule, such as anti-affinity, during one plan. It knows the members that the plan has placed so far.
 
-    Members are given by their class ``kind`` (members of equal shape) and the node's name.
+    `GangRules` creates it by `PlanRuleType.make` and calls it. A member is given by its class ``kind`` (members of
+    equal shape), its node by name.
     """
 
     closed: dict[MemberClass, frozenset[str]]
@@ -76,18 +77,20 @@ class PlanRule(ABC):
     def add_pods(self, amounts: Resources, name: str, pods: int) -> None:  # noqa: B027 - most rules do not count other pods
         """Record that ``pods`` pods outside of the gang are added to a node. A negative number removes them.
 
-        ``amounts`` are the requests of each, which show which rules count the pod.
+        ``amounts`` are the requests of each such pod. Among them are pseudo resources, e.g. one for each affinity term
+        that the pod matches; by them the rule recognizes the pods that it counts.
         """
 
     def crowding(self, kind: MemberClass, name: str) -> int:  # noqa: ARG002 - most rules prefer no node
-        """Return how many pods are in the node's domains, over which ``kind`` (equal members) has to be spread evenly.
+        """Return how many pods in the node's domains are counted by the topology spread constraints of ``kind``.
 
-        Nodes with the lowest number are tried first. It is 0 for rules other than topology spread.
+        The members ``kind`` have equal shapes. Nodes with the lowest number are tried first. It is 0 for rules other
+        than topology spread.
         """
         return 0
 
     def find_first_key(self, kind: MemberClass) -> str | None:  # noqa: ARG002 - most rules leave no choice
-        """Return the topology key of which the first of the equal members ``kind`` fixes the domain for the others.
+        """Return the topology key in whose domain all of the equal members ``kind`` have to join the first one.
 
         That is so for members with affinity to each other, while no matching pod runs. Return None if there is no such
         key.
@@ -123,9 +126,10 @@ class PlanRuleType:
     """The name of the field of `Shape` that is set for pods with such a rule, e.g. ``volumes``."""
 
     amount_prefixes: tuple[str, ...]
-    """The prefixes of names in a pod's requests.
+    """The prefixes of pseudo resources by which pods are found that the rule may concern without the ``shape_field``.
 
-    Pods with such a (pseudo) resource may be concerned by rules of other pods.
+    A pseudo resource is an entry in a pod's requests by which Serried counts pods, e.g. those that another pod's
+    anti-affinity term matches.
     """
 
     concerns: Callable[[Collection[MemberClass]], bool]
@@ -140,7 +144,8 @@ class PlanRuleType:
     is_affected_by: Callable[[str, Iterable[MemberClass]], bool] = lambda _amount, _classes: False
     """Returns whether pods that request a resource of this name affect where the rule allows these members.
 
-    The resource may be a pseudo resource, by which the rules count pods.
+    The resource may be a pseudo resource: an entry in the requests of each pod that e.g. an affinity term matches, so
+    that Serried can count these pods.
     """
 
     def may_concern(self, classes: Collection[MemberClass]) -> bool:
@@ -165,7 +170,11 @@ def has_rules(snapshot: Snapshot, classes: Collection[MemberClass]) -> bool:
 
 
 def is_affected_by(snapshot: Snapshot, amount: str, classes: Iterable[MemberClass]) -> bool:
-    """Return whether pods that request a (pseudo) resource named ``amount`` affect where rules allow these members."""
+    """Return whether pods that request the resource ``amount`` affect where rules allow these members.
+
+    The resource may be a pseudo resource: an entry in the requests of each pod that e.g. an affinity term matches, so
+    that Serried can count these pods. ``classes`` are the members, grouped by shape.
+    """
     return any(each.is_affected_by(amount, classes) for each in snapshot.rules)
 
 
@@ -181,7 +190,10 @@ def read_rules(snapshot: Snapshot, classes: Sequence[MemberClass]) -> "GangRules
 
 
 class GangRules:
-    """The rules that concern the members of one gang during one plan, used like one rule. There is at least one."""
+    """The rules that concern the members of one gang during one plan, used like one rule. There is at least one.
+
+    `read_rules` creates them for each plan.
+    """
 
     def __init__(self, rules: Sequence[PlanRule], limit: Limit) -> None:
         self.limit = limit
@@ -273,11 +285,18 @@ class GangRules:
         return True
 
     def crowding(self, kind: MemberClass, name: str) -> int:
-        """Return the sum of `PlanRule.crowding` over all rules: the node with the lowest number is tried first."""
+        """Return how many pods in the node's domains are counted by the topology spread constraints of ``kind``.
+
+        It is the sum of `PlanRule.crowding` over all rules. The members ``kind`` have equal shapes; the node with the
+        lowest number is tried first for them.
+        """
         return sum(each.crowding(kind, name) for each in self._rules)
 
     def find_first_key(self, kind: MemberClass) -> str | None:
-        """Return the key of the first rule that has one, see `PlanRule.find_first_key`; None if no rule has one."""
+        """Return the topology key in whose domain all of the equal members ``kind`` have to join the first one.
+
+        It is that of the first rule that has one, see `PlanRule.find_first_key`; None if no rule has one.
+        """
         return next((key for each in self._rules if (key := each.find_first_key(kind)) is not None), None)
 
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:

@@ -16,13 +16,16 @@ from serried.plan.placement import PlanState, generate_placements, list_search_l
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 
 _MAX_ALTERNATIVES = 16
-"""The number of other choices of quorum members that are tried in all, for groups with more members than they need.
+"""The number of other sets of quorum members that one plan tries, for PodGroups with more members than they need.
 
-It is limited so that these do not use up all tries.
+It is limited so that these do not use up all tries (`_MIN_TRIES`).
 """
 
 _MIN_TRIES = 100
-"""The number of tries for the smallest tree. One try takes about as long as planning one gang."""
+"""The number of tries that the search for the smallest tree may make. Larger trees get more.
+
+A try is one attempt to place one group. It takes about as long as planning one gang.
+"""
 
 Within = tuple[tuple[str, str], ...]
 """The domains in which the parents of a group are placed, as (label key, domain), the widest first."""
@@ -74,7 +77,7 @@ def plan_quorum(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None 
 
 
 class _Search:
-    """One depth-first search for nodes for a tree. Call `plan`.
+    """One depth-first search for nodes for a tree. Call `plan`; an instance is used for one tree only.
 
     Each choice is an iterator over its options, which computes the next option only when the search comes back to it.
     """
@@ -187,9 +190,10 @@ class _Search:
                     yield placed
 
     def _place_elsewhere(self, ask: PlanRequest, partial: PartialPlan) -> Iterator[PartialPlan]:
-        """Yield more ways to place a group without a topology key: in each domain near which other groups must be.
+        """Yield more ways to place a group without a topology key, if pods of other groups must be near its members.
 
-        For example, pods of another group may have affinity to pods of this one in the same zone.
+        For example, pods of another group have affinity to pods of this one in the same zone. Then this group is placed
+        as a whole in one zone after another, so that one is found in which the other group fits, too.
         """
         names = {name for member in ask.members for name, _ in member.shape.requests}
         keys = [key for amount, key in self._nearby if amount in names] if ask.topology_key is None else []
@@ -281,7 +285,10 @@ class _Search:
     # --- the cluster with the members that are placed --------------------------------------------------------------
 
     def _solve(self, ask: PlanRequest, partial: PartialPlan) -> Plan | Verdict:
-        """Return a plan for the members of one group besides the members that are placed, or a verdict."""
+        """Return a plan for one group's members that still have to be placed, or the verdict why they do not fit.
+
+        ``partial`` has the members of other groups that are placed before.
+        """
         self._apply(partial)
         return plan_gang(self._snapshot, ask, self._capacity)
 
@@ -365,7 +372,11 @@ def _order_parts(ask: PlanRequest) -> list[PlanRequest]:
 
 
 def _list_needed_from_other_groups(ask: PlanRequest) -> set[str]:
-    """Return what members of a group must have nearby that only other groups provide, as names of pseudo resources."""
+    """Return which pods the members of a group need nearby, as far as only other groups have such pods.
+
+    Each is given by the pseudo resource that such pods request: the name by which Serried counts the pods that an
+    affinity term or spread constraint matches.
+    """
     wanted = {amount for amount, _ in _list_nearby(ask)}
     return wanted.difference(name for member in ask.members for name, _ in member.shape.requests) if wanted else wanted
 
@@ -383,7 +394,10 @@ def _list_leaves(ask: PlanRequest) -> list[PlanRequest]:
 
 
 def _affect_each_other(leaves: Sequence[PlanRequest]) -> bool:
-    """Return whether rules of members of one group are about members of another group, so that their order matters."""
+    """Return whether affinity or spread rules of members of one group are about members of another group.
+
+    Then the order in which kube-scheduler tries the members matters.
+    """
     homes: dict[str, set[int]] = {}
     wanted: dict[str, set[int]] = {}
     for place, leaf in enumerate(leaves):
