@@ -182,9 +182,9 @@ clusters lack some of these kinds, and a start must not wait until a second 404 
 """
 
 _WANTED_POLL_SECONDS = 1.0
-"""The interval of checks whether a rule needs a kind that is not watched yet, for a simulated pod.
+"""The interval of checks whether a simulated pod needs a kind that is not watched yet, such as device classes.
 
-A simulation (of a gang that is not in the cluster) brings no event of a watch, so its needs have to be polled.
+The pods of a simulated gang are not in the cluster, so no event of a watch announces them.
 """
 
 _MAX_PROBLEMS = 1000
@@ -193,7 +193,7 @@ _MAX_PROBLEMS = 1000
 
 @dataclass(eq=False)
 class Feed:
-    """Keeps ``store`` up to date with the objects of ``kinds`` at the API server, while `run` runs.
+    """Keeps ``store``, the cache of watched objects, up to date with the API server for ``kinds``, while `run` runs.
 
     ``selections`` restrict kinds by selectors; an object that does not match any more counts as deleted. A kind in
     ``optional`` that the API server does not serve, or forbids to read, counts as listed without objects, and is
@@ -214,12 +214,12 @@ class Feed:
     """For each kind the functions that decode its objects and put them into the Store; also of kinds not watched."""
 
     reflectors: Mapping[Kind, Reflector] = field(init=False)
-    """The reflectors of the kinds that this feed watches, now or as soon as a rule needs them."""
+    """The reflectors of the kinds that this feed watches, now or as soon as a pod needs them (`RuleKind.lazy`)."""
 
     synced: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Set when the first lists of all kinds are in the Store; cleared while a required kind is not served.
 
-    Kinds that no rule needs yet do not count.
+    Kinds that are watched only when a pod needs them, such as device classes, do not count before that.
     """
 
     unserved: set[Kind] = field(default_factory=set, init=False)
@@ -267,7 +267,7 @@ class Feed:
 
     @property
     def followed(self) -> tuple[Kind, ...]:
-        """The kinds that this feed watches at the moment: without those that no rule needs yet."""
+        """The kinds that this feed watches now: without those that no pod needs so far (`RuleKind.lazy`)."""
         return tuple([kind for kind in self.reflectors if kind not in self._idle])
 
     @property
@@ -290,7 +290,7 @@ class Feed:
                 self.client.metrics.silent(kind.value, now - reflector.last_event_monotonic)
 
     async def run(self) -> None:
-        """Watch all kinds until cancelled; those that no rule needs yet as soon as a rule does."""
+        """Watch all kinds until cancelled. Lazy kinds (`RuleKind.lazy`) are watched as soon as a pod needs them."""
         async with asyncio.TaskGroup() as tasks:
             for kind, reflector in self.reflectors.items():
                 tasks.create_task(self._follow(kind, reflector), name=f"watch {kind}")
@@ -332,7 +332,7 @@ class Feed:
         self.on_change(old, new)
 
     def _start_wanted(self) -> None:
-        """Start the watches of kinds that a rule has come to need (`Rule.wanted`)."""
+        """Start the watches of lazy kinds whose scheduling rule has met a pod that needs them (`Rule.wanted`)."""
         begun = [kind for kind in self._idle if self._of_rules[kind][0].wanted]
         self._idle.difference_update(begun)
         for kind in begun:
@@ -340,9 +340,9 @@ class Feed:
             self._note_state(kind, KindState.LISTING)
 
     async def _poll_wanted(self) -> None:
-        """Check every second whether a rule needs more kinds, until all are watched.
+        """Start the watches of lazy kinds for simulated pods: check every second, until all kinds are watched.
 
-        Real pods cause this check by their events. Pods of a simulated gang have no events.
+        Pods in the cluster cause the check by the events of their watch. Pods of a simulated gang have no events.
         """
         while self._idle:
             self._start_wanted()

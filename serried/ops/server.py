@@ -48,10 +48,10 @@ A handshake needs far more memory than a connection that waits.
 """
 
 MAX_PER_ADDRESS = 128
-"""The maximum number of pending connections per client address at the operations listener."""
+"""The maximum number of pending connections (before the first byte or during the handshake) per client address."""
 
 _MAX_PENDING = 1024
-"""The maximum number of pending connections at the operations listener."""
+"""The maximum number of pending connections (before the first byte or during the handshake) of all addresses."""
 
 _MAX_CONNECTIONS = 256
 """The maximum number of established connections at the operations listener. Probes, scrapers and people need fewer."""
@@ -112,7 +112,7 @@ async def no_throttle() -> None:
 
 
 class _Address:
-    """The pending connections of one client address."""
+    """The connections of one client address that are not established yet."""
 
     def __init__(self) -> None:
         self.pending: dict[asyncio.Task[None], None] = {}
@@ -146,14 +146,14 @@ class Intake:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._addresses: defaultdict[str, _Address] = defaultdict(_Address)
-        """The client addresses that have pending connections."""
+        """The client addresses that have connections which are not established yet."""
         self._pending = 0
-        """The number of pending connections of all addresses."""
+        """The number of connections of all addresses that are not established yet."""
         listener.settimeout(0)
         self._accepting = self._loop.create_task(self._accept(listener), name="intake: connections")
 
     def close(self) -> None:
-        """Stop accepting connections, and close the pending ones. Established ones are not affected."""
+        """Stop accepting connections, and close those whose TLS handshake or first byte is missing, but no others."""
         for task in (self._accepting, *self._list_tasks()):
             task.cancel()
         for listener in self.sockets:

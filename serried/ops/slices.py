@@ -19,7 +19,7 @@ from serried.kube.retry import RateLimiter
 from serried.ops.steps import Work
 
 PIECE_SECONDS = 0.002
-"""The time in seconds that a reader may run before `pause_if_due` makes it pause."""
+"""The time in seconds that a request for a debug page may run before `pause_if_due` makes it pause."""
 
 _PROBES_A_SECOND = 50.0
 _PROBES_AT_ONCE = 100
@@ -37,8 +37,9 @@ Clock = Callable[[], float]
 
 
 class Pace:
-    """Decides when the next reader may run: one at a time, in the order of requests, each followed by a pause.
+    """Decides when a request for a debug page or metrics may run, so that filter calls are answered in between.
 
+    One request runs at a time, in the order of arrival. After each piece of its work there is a pause of equal length.
     ``clock`` returns seconds, ``sleep`` waits for a number of seconds.
     """
 
@@ -46,12 +47,12 @@ class Pace:
         self.clock = clock
         self._sleep = sleep
         self._free = 0.0
-        """The time by ``clock`` at which the next reader may run: the end of the current pause."""
+        """The time by ``clock`` at which the next request may run: the end of the current pause."""
         self._next = asyncio.Lock()
-        """Held by the reader that runs next, while it waits for the end of the pause."""
+        """Held by the request that runs next, while it waits for the end of the pause."""
 
     async def wait(self) -> None:
-        """Wait until the calling reader may run. Report its running time to `charge` afterwards."""
+        """Wait until the calling request may run. It must report its running time to `charge` afterwards."""
         async with self._next:
             while (left := self._free - self.clock()) > 0:
                 await self._sleep(left)
@@ -62,12 +63,12 @@ class Pace:
         self.charge(PIECE_SECONDS)
 
     async def pause(self, seconds: float) -> None:
-        """Sleep for ``seconds``, then wait until the calling reader may run again."""
+        """Sleep for ``seconds``, then wait until the calling request may run again."""
         await self._sleep(seconds)
         await self.wait()
 
     def charge(self, seconds: float) -> None:
-        """Begin a pause of ``seconds``, the time for which a reader has just blocked the event loop."""
+        """Begin a pause of ``seconds``, the time for which a request has just blocked the event loop."""
         self._free = max(self._free, self.clock()) + seconds
 
 
@@ -155,7 +156,7 @@ class Paced:
 
 @coroutine
 def _time_steps(work: Coroutine[Any, Any, None], reader: _Reader) -> Generator[Any, Any, None]:
-    """Run a coroutine. Charge the reader for the time between its awaits, not for the awaits themselves."""
+    """Run the coroutine that answers a request. Only the time between its awaits counts as blocking the event loop."""
     step: Callable[[Any], Any] = work.send
     said: Any = None
     while True:
