@@ -15,7 +15,7 @@ def test_pods_stay_held_by_filter_and_the_selfcheck_says_why(stage: ClusterStage
         eventually("held pods", lambda: stage.selfcheck()["hold"]["heldByFilter"] == 3)
         hold = eventually("a way", lambda: found if (found := stage.selfcheck()["hold"])["way"] else None)
         assert hold["way"] == "filter"
-        assert "there is no ConfigMap serried-system/serried-hold" in hold["obstacle"]
+        assert "ConfigMap serried-system/serried-hold does not exist" in hold["obstacle"]
         stage.create_pods(names("ring", 1, start=3), "ring")
         stage.await_bound("ring", 4)
     finally:

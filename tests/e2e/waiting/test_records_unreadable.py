@@ -29,7 +29,7 @@ def test_without_their_crd_the_gangs_and_the_probe_say_so_and_plain_jobs_run(sta
     stage.create_pods(names("ring", 2), "ring")
     stage.submit_job("plain", parallelism=1, completions=1)
 
-    missing = "does not serve reservations.scheduling.serried.dev (v1beta1); install the CRDs"
+    missing = "does not serve reservations.scheduling.serried.dev (v1beta1): install the CRDs"
     view = stage.await_reason("ring", "RecordsUnreadable", missing, seconds=30.0)
     eventually("the condition", lambda: stage.condition("ring") == ("False", "SchedulerError", view["message"]))
     eventually("the event", lambda: ("RecordsUnreadable", view["message"]) in stage.events("ring"))

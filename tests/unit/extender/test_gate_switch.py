@@ -127,7 +127,7 @@ class TestWithoutTheSwitch:
         board.fault = error(404)
         await holding.reconcile(held)
         assert holding.way == "filter"
-        assert "there is no ConfigMap serried/hold" in holding.obstacle
+        assert "ConfigMap serried/hold does not exist" in holding.obstacle
 
     async def test_holding_by_filter_lacks_nothing_if_it_was_asked_for(self, board: Switchboard) -> None:
         holding = switch(board, "filter")
