@@ -132,7 +132,7 @@ class Head:
 
     @property
     def group(self) -> GroupKey:
-        """The key of the gang."""
+        """The key of the gang that is the head."""
         return self.waiting.group
 
 
@@ -242,7 +242,7 @@ class Backfill(Feature):
         self.busy = self._remembered
 
     def restore(self, head: Head) -> None:
-        """Set the head from a captured state, for replays and simulations."""
+        """Set the head to a captured one, when a replay or a simulation begins."""
         self.head = head
         self._remembered[head.group] = None
 
@@ -671,7 +671,7 @@ class Backfill(Feature):
         return head.forecast.nodes | (self._list_exclusive_domain(head, request) if request.exclusive else frozenset())
 
     def _list_too_small(self, request: PlanRequest) -> frozenset[str]:
-        """Return the head's nodes that are too small for head and whole gang together, even without other pods."""
+        """Return the head's nodes that are too small for head and ``request`` together, even without other pods."""
         if self.head is None:
             return frozenset()
         wanted = _sum_requests(request)

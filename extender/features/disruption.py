@@ -296,7 +296,7 @@ class _Endings:
             self._groups.mark_dirty(key)
 
     def _keep_remaining(self, key: GroupKey, uids: Iterable[str]) -> None:
-        """Drop the members that still run from the gang's memory, because Serried evicts them no longer.
+        """Drop the members that still run from the gang's `HandledMembers`, because Serried evicts them no longer.
 
         If one of them is disrupted later, that is handled as a new disruption.
         """

@@ -133,7 +133,7 @@ class ExhaustedShare:
 
 
 class ExclusiveShares:
-    """Compares the number of domains that a namespace's exclusive gangs have with the configured limit."""
+    """Finds the namespaces whose exclusive gangs have as many domains as ``--namespace-share`` allows."""
 
     def __init__(self, context: Context) -> None:
         self._store = context.store
@@ -177,7 +177,10 @@ class LastShare(Memory):
 
 
 class Exclusive(Feature):
-    """The feature that keeps exclusive gangs out of each other's domains. Every method is synchronous."""
+    """The feature that keeps exclusive gangs out of each other's domains, and limits their domains per namespace.
+
+    The core calls its methods, which are all synchronous.
+    """
 
     memories = (LastShare,)
 

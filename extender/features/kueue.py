@@ -29,7 +29,7 @@ _SHOWN = 3
 
 
 class KueueTopology(Feature):
-    """The feature that ignores topology keys which contradict Kueue's choice of hosts."""
+    """The feature that ignores a PodGroup's topology key if Kueue has chosen hosts in several domains of it."""
 
     member_labels = (POD_SET,)
 
@@ -40,9 +40,10 @@ class KueueTopology(Feature):
         self._nodes = parts.context.store.nodes
 
     def recover(self, records: Sequence[Reservation]) -> None:
-        """Ignore contradicting topology keys before the records of earlier terms are restored.
+        """Ignore the topology keys that contradict Kueue's choice of hosts, for the gangs of ``records``.
 
-        Their slots were planned without these keys, so they may be in several domains.
+        Called before these records of earlier terms are restored. Their slots were planned without these
+        keys, so they may be in several domains.
         """
         for record in records:
             group = self._store.groups.get(record.group)

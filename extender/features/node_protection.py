@@ -127,7 +127,10 @@ class NodeProtection(Feature):
         """The number of rejected writes in a row."""
 
     def list_requeues(self) -> Work[Iterable[GroupKey]]:
-        """Start to write the nodes whose protection differs from what is held now. Return no gang to requeue."""
+        """Start to write the nodes that should be protected and are not, or are protected and should not be.
+
+        Return no gang. Nodes that are reserved or kept for gangs should be protected.
+        """
         self._start_writes(self._clock())
         yield from ()
         return ()
@@ -180,7 +183,10 @@ class NodeProtection(Feature):
         return due
 
     def _is_done(self, name: str) -> bool:
-        """Return whether a held node needs no write: it is protected completely, or by another installation."""
+        """Return whether a node that is reserved or kept for a gang needs no write.
+
+        That is so if it has all annotations that protect it, or if another installation of Serried protects it.
+        """
         found = self._store.protections.get(name)
         return found is not None and (found.installation != self._installation or not found.missing)
 
@@ -224,7 +230,7 @@ class NodeProtection(Feature):
                 self._writing = None
 
     async def _write(self, name: str, change: _Change) -> None:
-        """Read a node, and change its protection. Errors are not raised: a later comparison tries again."""
+        """Read a node, and add or remove its protection. Errors are not raised: a later comparison tries again."""
         pause = _RECHECK_SECONDS
         try:
             await self._patch(name, protect if change is _Change.PROTECT else unprotect)

@@ -178,7 +178,7 @@ class KeptOffPods:
         )
 
     def _update_cycles(self) -> None:
-        """Drop cycles that have ended, and update the nodes of the other cycles, whose slots may have moved."""
+        """Drop remembered binding cycles that have ended. Update the nodes of the others: slots may have moved."""
         if not (self._cycles or self._cleared):
             return
         states = self._groups.states
@@ -663,7 +663,10 @@ class PlainPods(Feature):
         self._kept_off.add_cycle(cycle)
 
     def list_requeues(self) -> Work[Iterable[GroupKey]]:
-        """Requeue the plain pods that are due. Return no gang, as the caller expects gangs to plan again."""
+        """Requeue the plain pods that may use more nodes by now, and those that kube-scheduler fails to try again.
+
+        Return no gang, as the caller expects gangs to plan again.
+        """
         self._kept_off.requeue_due()
         self._refused.requeue_due()
         self._overlooked.requeue_due()
@@ -671,5 +674,5 @@ class PlainPods(Feature):
         return ()
 
     def end_term(self) -> None:
-        """Drop the watched nodes, and the pods found there, as another instance may lead from now on."""
+        """Drop the watched nodes, and the nominated pods found there, as another instance may lead from now on."""
         self._overlooked.end_term()

@@ -118,7 +118,7 @@ def _exceeds_replicas(parent: Parent, replica: str | None) -> bool:
 
 
 class RepairOutcome(StrEnum):
-    """The end of a kept slot, as a metric label."""
+    """The way in which a slot that was kept for a replacement came to its end; a metric label."""
 
     SAME_NODE = "SameNode"
     """The replacement was bound to the node of the dead member."""

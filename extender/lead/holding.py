@@ -109,7 +109,10 @@ class HoldSwitch:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def reconcile(self, held: int) -> None:
-        """Choose the way by ``held``, the number of pods that filter holds now, and write it if it is a new one."""
+        """Choose whether filter or a gate holds new members, and write the choice into the ConfigMap if it has changed.
+
+        ``held`` is the number of pods that filter holds now.
+        """
         if self.mode == "auto" and self._autoscaled() is None:
             return
         way = self.choose(held)

@@ -232,7 +232,7 @@ class Leadership:
         return self._last_check is not None and self._clock() > self._last_check + STILL_SECONDS
 
     def update(self) -> None:
-        """Call the callback if this instance has won or lost leadership, because the Lease changed or has expired."""
+        """Call ``_changed`` if this instance has won or lost leadership, because the Lease changed or has expired."""
         active = self._holds()
         if self._lapsed:
             self._set_active(active=False)

@@ -72,7 +72,11 @@ class Pair:
         self._schedules = _SharedCheck(self.check_scheduler, clock)
 
     async def check_filter(self) -> bool:
-        """Return whether the filter listener answers in time: a request with any status, or a TLS handshake."""
+        """Return whether the filter listener answers in time.
+
+        Any status is an answer. If it demands client certificates, of which this check has none, a TLS handshake is
+        one, too.
+        """
         if self._secured:
             return await _answers_tls(self._filter.host, self._filter.port, self._unverified)
         return bool(await _get_status(self._filter.host, self._filter.port, "/"))

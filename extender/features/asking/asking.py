@@ -467,9 +467,9 @@ class Asking(Feature):
         return frozenset[str]().union(*(self._list_new_nodes(ask) for _, ask in self._list_asks_ahead(waiting)))
 
     def list_kept_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return the new nodes that members which join a gang after its plan must not use.
+        """Return the new nodes that are kept from members which join a gang after its plan.
 
-        They are the nodes of `list_closed_nodes`: those kept for gangs ahead of ``waiting`` in the queue.
+        These are the nodes of `list_closed_nodes`: those kept for gangs ahead of ``waiting`` in the queue.
         """
         return self.list_closed_nodes(waiting, request)
 
@@ -668,7 +668,10 @@ class Asking(Feature):
             self._requeue(group)
 
     async def _read_pools(self, group: GroupKey) -> None:
-        """Read the NodePools again for a candidate and requeue it. What is known of them may be ten seconds old."""
+        """Read the NodePools again for a gang that is about to request nodes, and requeue the gang.
+
+        What was known of the NodePools may be ten seconds old.
+        """
         await self._autoscalers.refresh()
         candidate = self._candidates.get(group)
         if candidate is not None:

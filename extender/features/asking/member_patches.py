@@ -46,7 +46,7 @@ def read_asked(text: str) -> Asked | None:
 
 
 class RequestRef(NamedTuple):
-    """The reference to a ProvisioningRequest in the annotations of the members that it is for."""
+    """The name and class of a ProvisioningRequest, as annotations of the members for which it was created give them."""
 
     name: str
     class_name: str

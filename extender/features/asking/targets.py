@@ -200,7 +200,10 @@ def _allows(wanted: Requirement, key: str, domain: str) -> bool:
 
 
 class _Fit:
-    """The check whether the NodePools can add the nodes that one gang needs. One instance checks all domains."""
+    """Checks whether the NodePools can add the nodes that one gang needs.
+
+    One instance checks all domains, one by one.
+    """
 
     def __init__(self, needed: Sequence[Pod], supply: Supply, keys: Collection[str]) -> None:
         self._needed = needed

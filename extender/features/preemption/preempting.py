@@ -567,7 +567,7 @@ class _PendingPreemption:
 
     @property
     def group(self) -> GroupKey:
-        """The key of the gang."""
+        """The key of the gang for which the victims are evicted."""
         return self.cycle.reservation.group
 
 

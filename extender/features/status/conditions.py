@@ -53,7 +53,7 @@ _SCHEDULED: _Condition = ("True", "Scheduled", "")
 
 @dataclass(frozen=True, slots=True)
 class _GroupConditions:
-    """The conditions of one group."""
+    """The conditions that one group has, or should have. Each is None if there is none."""
 
     scheduled: _Condition | None
 

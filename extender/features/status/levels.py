@@ -51,7 +51,7 @@ class LevelReport:
         return _RETRY.delay(self._failures + 1)
 
     async def run(self) -> NoReturn:
-        """Compare topology and status again and again, and write what has changed, until cancelled."""
+        """Compare the cluster's topology with the status again and again, and write changes. Run until cancelled."""
         while True:
             await asyncio.sleep(self.delay)
             if self._may_write():

@@ -118,7 +118,7 @@ PREEMPTED_EVENT = "Preempted"
 
 @dataclass(frozen=True, slots=True)
 class LoggedDecision:
-    """One decision, as ``/debug/decisions`` shows it."""
+    """One entry of ``/debug/decisions``: a verdict or an event about a group, with its time."""
 
     at: str
     """The time of the decision, in RFC 3339."""
@@ -152,7 +152,7 @@ class _Pending:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """The failed writes of one group's condition."""
+    """The failed writes of one group's condition: how many in a row, and when the next try is."""
 
     times: int
     """The number of failures in a row."""
@@ -292,7 +292,7 @@ class Reports:
         self._emit_about_group(group, PREEMPTION, text, "Normal")
 
     def report_victim(self, victim: Victim, text: str) -> None:
-        """Emit the event of a pod that is evicted for a gang, with ``text`` as the message."""
+        """Emit the event about a pod that is evicted for a gang, with ``text`` as the message."""
         about = _reference("v1", "Pod", Key(victim.namespace, victim.name), victim.uid)
         self._events.emit(about, "Normal", PREEMPTED_EVENT, text)
 
