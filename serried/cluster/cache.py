@@ -74,12 +74,12 @@ class Layers(Generic[K, V]):
 
     @property
     def above(self) -> tuple[dict[K, V], Callable[[V], None], Callable[[K], None]]:
-        """What a watch at the API level in use is given: its objects by key, `put_upper` and `drop_upper`."""
+        """The parts for a watch at the API level in use: its objects by key, `put_upper` and `drop_upper`."""
         return self.upper, self.put_upper, self.drop_upper
 
     @property
     def below(self) -> tuple[dict[K, V], Callable[[V], None], Callable[[K], None]]:
-        """What a watch at the second API level is given: its objects by key, `put_lower` and `drop_lower`."""
+        """The parts for a watch at the second API level: its objects by key, `put_lower` and `drop_lower`."""
         return self.lower, self.put_lower, self.drop_lower
 
     def put_upper(self, item: V) -> None:

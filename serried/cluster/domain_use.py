@@ -21,12 +21,12 @@ _NOTHING: Resources = {}
 
 
 class DomainUse:
-    """How much of each domain's resources is used, for the topology keys that PodGroups require or prefer.
+    """The used share of each domain's resources, for the topology keys that PodGroups require or prefer.
 
-    ``nodes`` and ``used`` (by node name) are live maps; their owner adds changed nodes to ``changed``. Values of
-    ``used`` are replaced, never modified. If groups have more than `MAX_KEYS` keys, the most frequent ones are counted.
-    After the last group with a key was deleted, the key stays until another key needs its place, because the next gang
-    may need whole domains, too.
+    The Store owns it. ``nodes`` and ``used`` (by node name) are live maps; their owner adds changed nodes to
+    ``changed``. Values of ``used`` are replaced, never modified. If groups have more than `MAX_KEYS` keys, the most
+    frequent ones are counted. After the last group with a key was deleted, the key stays until another key needs its
+    place, because the next gang may need whole domains, too.
 
     The sums of the changed nodes are updated only when `score` is called.
     """

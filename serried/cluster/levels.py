@@ -45,7 +45,7 @@ class Candidates:
     """The label keys in order of preference. The first one that at least half of the nodes carry is chosen."""
 
     configured: frozenset[str] = frozenset()
-    """Those of the labels that were configured for this cluster, so they are no mere defaults.
+    """The labels among ``labels`` that were configured for this cluster, so they are no mere defaults.
 
     If no label is on half of the nodes, the first one of these that at least one node carries is chosen.
     """

@@ -97,21 +97,21 @@ class MatchingPods(Rule):
         """By pod UID: the selections of its rules (`Matching`) that have to be counted."""
 
         self._idle: OrderedDict[Matching, None] = OrderedDict()
-        """What rules have selected (`Matching`) that no pod has any more, the oldest first.
+        """The selected pods (`Matching`) of rules that no pod has any more, the oldest rule first.
 
-        These pods are still counted.
+        They are still counted.
         """
 
         self._shown: dict[Matching, None] = {}
-        """What rules select (`Matching`) that only hypothetical pods have."""
+        """The selected pods (`Matching`) of rules that only hypothetical pods have."""
 
         self._counting = _MatchingIndex()
-        """What rules of waiting members select: all pods in such a `Matching` request the pseudo resource for it."""
+        """The selected pods (`Matching`) of waiting members' rules: all request the pseudo resource for the rule."""
 
         self._repelling = _MatchingIndex()
-        """What only anti-affinity of running pods selects (`Matching`).
+        """The selected pods (`Matching`) of anti-affinity that only running pods have.
 
-        Only waiting members in it request the pseudo resource for it.
+        Only waiting members among them request the pseudo resource for it.
         """
 
         self._waiting: dict[str, None] = {}
@@ -454,7 +454,7 @@ def _list_rules(pod: Pod) -> Iterable[Matching]:
 
 
 class _NeededMatchings(NamedTuple):
-    """What one pod's rules select, so that these pods have to be counted for the pod."""
+    """The pods that the rules of one pod select (``matchings``), so that they have to be counted for this pod."""
 
     matchings: tuple[Matching, ...]
 
