@@ -30,7 +30,7 @@ from serried.cluster.cache import EndedMembers, Store
 from serried.cluster.rule import KindState
 from serried.rules.all import RULES
 from tests.support.builders import PodBuilder, node, pod, pod_group, require_valid
-from tests.support.devices import claim, claiming, device_class, devices, note_devices, taint_rule
+from tests.support.devices import claim, claiming, device_class, devices, mark_devices_listed, taint_rule
 from tests.support.rules import run_deferred_work
 from tests.support.volumes import csi_driver, csi_node, storage_class, volume, volume_claim
 
@@ -58,7 +58,7 @@ def build_store(nodes: int = NODES, pods: int = PODS, sorts: int = SORTS) -> Sto
     Each node has devices of one sort, and a CSI driver.
     """
     store = Store(["serried"], ended=EndedMembers.KEEP_SLOTS, rules=RULES)
-    note_devices(store)
+    mark_devices_listed(store)
     for kind in (Namespace, VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver, CSINode):
         store.note_state(kind, KindState.KNOWN)
     for sort in range(sorts):

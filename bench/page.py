@@ -81,7 +81,7 @@ class Run:
     """By reader: the bytes per second of the changes that follow."""
 
 
-class Town:
+class BusyCluster:
     """A full cluster with gangs that run or wait, and the broadcast of its live page. `churn` makes changes."""
 
     def __init__(self) -> None:
@@ -153,27 +153,27 @@ def read_stream(port: int, seconds: float, pipe: Connection) -> None:
 
 
 @asynccontextmanager
-async def serving(town: Town) -> AsyncIterator[int]:
+async def serving(busy: BusyCluster) -> AsyncIterator[int]:
     """Serve the page while the body runs; yield the port."""
     listener = socket.create_server(("127.0.0.1", 0))
     app = FastAPI()
-    app.include_router(live_routes(town.broadcast))
+    app.include_router(live_routes(busy.broadcast))
     server = make_server(app, "127.0.0.1", 0)
     task = asyncio.create_task(server.serve([listener]))
     yield listener.getsockname()[1]
-    await town.broadcast.close()
+    await busy.broadcast.close()
     server.should_exit = True
     await task
 
 
 async def watch(readers: int) -> Run:
     """Run a number of readers for some seconds, and return their figures and the waits of filter."""
-    town, run = Town(), Run()
+    busy, run = BusyCluster(), Run()
     gc.collect()
     gc.freeze()  # as the extender does with its caches
     gc.set_threshold(50_000, 20, 50)
-    churn = asyncio.create_task(town.churn())
-    async with serving(town) as port:
+    churn = asyncio.create_task(busy.churn())
+    async with serving(busy) as port:
         context = multiprocessing.get_context("spawn")
         pipes = [context.Pipe(duplex=False) for _ in range(readers)]
         clients = [context.Process(target=read_stream, args=(port, _SECONDS, pipe[1])) for pipe in pipes]
@@ -184,8 +184,8 @@ async def watch(readers: int) -> Run:
             size, took = await asyncio.to_thread(receiver.recv)
             run.first_bytes.append(size)
             run.first_ms.append(took)
-        await probe(town, Run(), _WARM_UP)
-        await probe(town, run, _SECONDS - _WARM_UP)
+        await probe(busy, Run(), _WARM_UP)
+        await probe(busy, run, _SECONDS - _WARM_UP)
         run.bytes_a_second = [await asyncio.to_thread(receiver.recv) for receiver, _ in pipes]
         for client in clients:
             await asyncio.to_thread(client.join)
@@ -194,13 +194,13 @@ async def watch(readers: int) -> Run:
     return run
 
 
-async def probe(town: Town, run: Run, seconds: float) -> None:
+async def probe(busy: BusyCluster, run: Run, seconds: float) -> None:
     """Call filter for a plain pod every few milliseconds, and add the waits to ``run``."""
     plain = Pod("load", "plain", "plain", Shape((("cpu", 1), ("pods", 1))), "serried")
     end = time.perf_counter() + seconds
     while (begun := time.perf_counter()) < end:
         await asyncio.sleep(_PROBE_INTERVAL)
-        town.stage.service.filter(plain, ["n1"])
+        busy.stage.service.filter(plain, ["n1"])
         run.waits.append((time.perf_counter() - begun - _PROBE_INTERVAL) * 1000)
 
 
@@ -210,10 +210,10 @@ async def measure_browser() -> dict[str, Any]:
     Return the number of tasks that blocked the browser's main thread for more than 50 ms after the whole state had
     arrived, and the longest of them in milliseconds.
     """
-    town = Town()
-    churn = asyncio.create_task(town.churn())
+    busy = BusyCluster()
+    churn = asyncio.create_task(busy.churn())
     async with (
-        serving(town) as port,
+        serving(busy) as port,
         open_browser() as browser,
         open_page(browser, f"http://127.0.0.1:{port}/debug/") as (page, _),
     ):

@@ -39,7 +39,7 @@ from fastapi import FastAPI
 from bench.load.figures import percentile
 from bench.loop import RESULTS
 from bench.machine import describe_machine, measure_noise
-from bench.page import Run, Town, probe
+from bench.page import BusyCluster, Run, probe
 from extender.core.http.server import Listener, Reply, Routes, Security
 from extender.core.scheduling.group import GroupState
 from extender.features.status.reports import Reports
@@ -156,29 +156,29 @@ def run_readers(port: int, case: Case, readers: int, ended: Event, counted: Any)
         thread.join()
 
 
-def add_huge_gang(town: Town) -> None:
+def add_huge_gang(busy: BusyCluster) -> None:
     """Add a gang of 10,000 members that waits, because the cluster has no capacity for it."""
-    town.stage.store.put_group(PodGroup(_HUGE, str(_HUGE), Policy(_HUGE_SIZE)))
+    busy.stage.store.put_group(PodGroup(_HUGE, str(_HUGE), Policy(_HUGE_SIZE)))
     shape = Shape((("cpu", 1_000), ("pods", 1)))
     for index in range(_HUGE_SIZE):
         name = f"{_HUGE.name}-{index}"
-        town.stage.store.put_pod(Pod(_HUGE.namespace, name, name, shape, "serried", group=_HUGE, index=index))
-    state = town.stage.core.groups.states[_HUGE] = GroupState(town.stage.core.clock())
+        busy.stage.store.put_pod(Pod(_HUGE.namespace, name, name, shape, "serried", group=_HUGE, index=index))
+    state = busy.stage.core.groups.states[_HUGE] = GroupState(busy.stage.core.clock())
     state.verdict = Verdict(Reason.NO_CAPACITY, need=_HUGE_SIZE)
 
 
-def make_app(town: Town) -> FastAPI:
+def make_app(busy: BusyCluster) -> FastAPI:
     """Return the app with the extender's pages and metrics."""
     metrics = ExtenderMetrics()
     stubs = {"feed": SimpleNamespace(show=lambda _: None), "isolation": SimpleNamespace(list_unmarked=list)}
     leadership = cast("Leadership", SimpleNamespace(active=True))
-    gauges = Gauges(town.stage.core, level=NATIVE, leadership=leadership, metrics=metrics, **cast("Any", stubs))
+    gauges = Gauges(busy.stage.core, level=NATIVE, leadership=leadership, metrics=metrics, **cast("Any", stubs))
     metrics.before_render(gauges.sample)
     app = FastAPI()
     app.include_router(ops_routes(dict, metrics.render))
-    reports = cast("Reports", SimpleNamespace(decisions=town.decisions))
-    app.include_router(debug_routes(town.stage.core, reports, NATIVE, dict))
-    app.include_router(live_routes(town.broadcast))
+    reports = cast("Reports", SimpleNamespace(decisions=busy.decisions))
+    app.include_router(debug_routes(busy.stage.core, reports, NATIVE, dict))
+    app.include_router(live_routes(busy.broadcast))
     return app
 
 
@@ -205,30 +205,30 @@ async def watch(case: Case) -> tuple[Run, int, int]:
 
     Return the waits of filter, the number of answers with status 200, and the number of others.
     """
-    town, run = Town(), Run()
-    add_huge_gang(town)
+    busy, run = BusyCluster(), Run()
+    add_huge_gang(busy)
     gc.collect()
     gc.freeze()  # as the extender does with its caches
     gc.set_threshold(50_000, 20, 50)
-    churn = asyncio.create_task(town.churn())
+    churn = asyncio.create_task(busy.churn())
     context = multiprocessing.get_context("spawn")
     ended, counted = context.Event(), context.Array("q", 2)
     paths = case.paths
-    async with serving(make_app(town), case) as port:
+    async with serving(make_app(busy), case) as port:
         work = (port, case, _READERS // _PROCESSES, ended, counted)
         clients = [context.Process(target=run_readers, args=work) for _ in range(_PROCESSES if paths else 0)]
         for client in clients:
             client.start()
         while paths and counted[0] + counted[1] < _READERS:  # noqa: ASYNC110 - other processes count
             await asyncio.sleep(0.05)
-        await probe(town, Run(), _WARM_UP)
+        await probe(busy, Run(), _WARM_UP)
         before = tuple(counted[:])
-        await probe(town, run, _SECONDS)
+        await probe(busy, run, _SECONDS)
         answered, refused = (now - then for now, then in zip(counted[:], before, strict=True))
         ended.set()
         for client in clients:
             await asyncio.to_thread(client.join)
-        await town.broadcast.close()
+        await busy.broadcast.close()
     churn.cancel()
     await asyncio.gather(churn, return_exceptions=True)
     return run, answered, refused

@@ -50,7 +50,7 @@ from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest
 from serried.rules.all import RULES
 from tests.support.builders import PodBuilder, node, pod
-from tests.support.devices import claim, claiming, device_class, devices, note_devices
+from tests.support.devices import claim, claiming, device_class, devices, mark_devices_listed
 from tests.support.rules import run_deferred_work
 
 RESULTS = Path(__file__).with_name("results")
@@ -119,7 +119,7 @@ def build_store() -> Store:
 def build_store_with_devices() -> Store:
     """Return the same Store with four devices on each node, two of them allocated, and a claim for each member."""
     store = build_store()
-    note_devices(store)
+    mark_devices_listed(store)
     store.put_object(device_class("gpu").value())
     for name in list(store.nodes):
         store.put_object(devices(name, _DEVICES).value())

@@ -33,7 +33,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def world() -> AsyncIterator[Harness]:
-    """A town of gangs."""
+    """An extender in memory with the gangs of `ExampleCluster`."""
     made = make_world()
     await ExampleCluster(made).create_workloads()
     yield made

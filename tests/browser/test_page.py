@@ -391,8 +391,8 @@ async def test_what_is_used_planned_kept_and_ending_is_drawn_on_the_map(page: Pa
 
 async def test_where_nobody_plans_only_what_is_used_is_drawn(browser: Browser) -> None:
     world = make_world()
-    town = ExampleCluster(world)
-    world.add(*example_nodes(), *town.plain_pods())
+    example = ExampleCluster(world)
+    world.add(*example_nodes(), *example.plain_pods())
     async with (
         serving(world, make_broadcast(world)) as url,
         open_page(browser, url) as (page, errors),

@@ -18,7 +18,7 @@ from bench.cluster import Cluster, ports
 from bench.cluster.binaries import are_at_hand
 from bench.cluster.spec import DEFAULT_VERSION
 from tests.support.cluster_stage import ClusterStage, staged
-from tests.support.clusters import LEVELS, Find, sharing
+from tests.support.clusters import LEVELS, Find, share_clusters
 
 CLUSTERS = ("cluster", "bare", "older", "server")
 """The fixtures whose parameter says in which cluster a story runs."""
@@ -179,7 +179,7 @@ def rarely_collected() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def shared(own_ports: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Find]:
     """The clusters that all folders share."""
-    with sharing(tmp_path_factory) as find:
+    with share_clusters(tmp_path_factory) as find:
         yield find
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.chaos.soak import Soak, make_spec
 from tests.chaos.storm import Plan
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.tools]
 
@@ -27,7 +27,7 @@ PLAN = Plan(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_no_promise_is_broken_by_faults(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    with running(make_spec("faults"), tmp_path_factory) as cluster:
+    with run_cluster(make_spec("faults"), tmp_path_factory) as cluster:
         result = Soak(cluster, PLAN, tmp_path).run()
     gc.collect()  # a connection that a fault has left open is no affair of the next story
     assert result["violations"] == []

@@ -8,7 +8,7 @@ from bench.cluster import Cluster, Spec
 from bench.cluster.audit import AuditLog, make_flags
 from bench.cluster.nodes import node_name
 from tests.support.cluster_stage import RACK, ClusterStage, names
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -22,7 +22,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Twenty racks of ten nodes of 32 CPUs; a sample has 100 nodes."""
     flags = make_flags(tmp_path_factory.mktemp("audit"), [STATUS_WRITES, {"level": "None"}])
     spec = Spec(name="filled", nodes=NODES, racks=RACKS, api="fallback", hold="filter", server_flags=flags)
-    with running(spec, tmp_path_factory) as started:
+    with run_cluster(spec, tmp_path_factory) as started:
         yield started
 
 

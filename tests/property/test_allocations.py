@@ -21,7 +21,7 @@ from tests.support.devices import (
     counters,
     device_class,
     devices,
-    note_devices,
+    mark_devices_listed,
 )
 from tests.support.rules import run_deferred_work
 
@@ -131,7 +131,7 @@ def count(
 ) -> tuple[int, str, str, bool]:
     """Return how many pods fit by Serried's count, why that is inexact, why none can ever fit, and if it searched."""
     store = Store({"serried"}, rules=RULES)
-    note_devices(store)
+    mark_devices_listed(store)
     store.put_node(NODE.value())
     for known in CLASSES:
         store.put_object(known.value())

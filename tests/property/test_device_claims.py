@@ -11,7 +11,7 @@ from serried.cluster.cache import Store
 from serried.plan.fit import count_fitting
 from serried.rules.all import RULES
 from tests.support.builders import node, pod, pod_group
-from tests.support.devices import DRIVER, claim, claiming, counters, device_class, devices, note_devices
+from tests.support.devices import DRIVER, claim, claiming, counters, device_class, devices, mark_devices_listed
 from tests.support.rules import one_item_per_step, run_deferred_work
 
 NUMA = f"{DRIVER}/numa"
@@ -26,7 +26,7 @@ class World:
         self.random = random.Random(seed)  # noqa: S311
         self.objects: dict[tuple[str, str], Any] = {}
         self.store = Store({"serried"}, rules=RULES)
-        note_devices(self.store)
+        mark_devices_listed(self.store)
 
     def step(self) -> None:
         """Something happens."""
@@ -161,7 +161,7 @@ def test_a_store_that_has_seen_all_is_as_one_that_has_just_listed(seed: int) -> 
     for _ in range(60):
         world.step()
         fresh = Store({"serried"}, rules=RULES)
-        note_devices(fresh)
+        mark_devices_listed(fresh)
         for (kind, _), found in world.random.sample(
             sorted(world.objects.items(), key=lambda each: each[0]), len(world.objects)
         ):
@@ -182,7 +182,7 @@ def test_a_store_that_puts_off_all_it_can_comes_to_the_same(seed: int) -> None:
             if turn % 10 == 9:
                 run_deferred_work(world.store)
                 fresh = Store({"serried"}, rules=RULES)
-                note_devices(fresh)
+                mark_devices_listed(fresh)
                 for (kind, _), found in world.objects.items():
                     put(fresh, kind, found)
                 run_deferred_work(fresh)

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from serried.api.names import GroupKey
 from tests.support.builders import PodBuilder, node, pod, pod_group
-from tests.support.devices import objection, offer
+from tests.support.devices import held_message, rejection_message
 from tests.support.examples import scale
 from tests.support.extender_harness import SCHEDULER, Harness
 
-NOWHERE = objection("12 node(s) didn't match pod anti-affinity rules")
+NOWHERE = rejection_message("12 node(s) didn't match pod anti-affinity rules")
 RACK = "a rack"
 SOON = 5
 """The number of seconds within which a gang that can run is bound."""
@@ -50,7 +50,7 @@ class Cluster:
             self.world.sync_pods()
             await self.world.run_until_idle()
             for each in (first, second):
-                self.world.mark_unschedulable(each, offer())
+                self.world.mark_unschedulable(each, held_message())
         self.world.sync_pods()
         await self.world.run_until_idle()
 

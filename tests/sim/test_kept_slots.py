@@ -22,7 +22,7 @@ from tests.support.extender_process import make_settings
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
 
 
-class House:
+class ProcessHarness:
     """An extender's process over a fake API server; only its operations listener is missing."""
 
     def __init__(self, client: ApiClient) -> None:
@@ -62,22 +62,22 @@ def member(name: str, group: str) -> PodBuilder:
 
 
 @asynccontextmanager
-async def keeping(server: FakeApiServer) -> AsyncIterator[House]:
+async def keeping(server: FakeApiServer) -> AsyncIterator[ProcessHarness]:
     """A gang of two on two full nodes has lost a member, whose slot is kept, at the fallback level."""
     for place, name in enumerate(("m0", "m1")):
         server.add(NODES, node(f"n{place}").cpu(1).raw())
         server.add(PODS, member(name, "g").on(f"n{place}").raw())
     server.add(GROUPS, pod_group("g").gang(2).condition("True", "Scheduled").raw())
     async with server.client() as client:
-        house = House(client)
+        harness = ProcessHarness(client)
         try:
-            await house.turns_to(FALLBACK)
+            await harness.turns_to(FALLBACK)
             server.remove(PODS, "default", "m0")
-            await wait_until(lambda: house.kept == [("m0", "n0")])
-            yield house
+            await wait_until(lambda: harness.kept == [("m0", "n0")])
+            yield harness
         finally:
-            house.task.cancel()
-            await asyncio.gather(house.task, return_exceptions=True)
+            harness.task.cancel()
+            await asyncio.gather(harness.task, return_exceptions=True)
 
 
 @pytest.fixture(autouse=True)
@@ -86,26 +86,26 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_the_replacement_gets_it_at_the_next_level_although_another_gang_waits_for_the_room() -> None:
-    async with FakeApiServer() as server, keeping(server) as house:
+    async with FakeApiServer() as server, keeping(server) as harness:
         server.served.update(NATIVE_SERVED)
-        await house.turns_to(NATIVE)
-        assert house.kept == [("m0", "n0")]
+        await harness.turns_to(NATIVE)
+        assert harness.kept == [("m0", "n0")]
         server.add(GROUPS, pod_group("h").gang(1).raw())
         server.add(PODS, member("h0", "h").raw())
-        await wait_until(lambda: len(house.extender.core.groups.states) == 2)
+        await wait_until(lambda: len(harness.extender.core.groups.states) == 2)
         server.add(PODS, member("m2", "g").raw())
-        await wait_until(lambda: house.slot("m2"))
-        assert (house.slot("m2"), house.slot("h0")) == ("n0", "")
+        await wait_until(lambda: harness.slot("m2"))
+        assert (harness.slot("m2"), harness.slot("h0")) == ("n0", "")
 
 
 async def test_it_survives_a_level_at_which_the_cluster_was_never_seen() -> None:
     """The API level changes twice, and between these nothing could be listed."""
-    async with FakeApiServer() as server, keeping(server) as house:
+    async with FakeApiServer() as server, keeping(server) as harness:
         gate = server.hold(lambda request: request.path.endswith("/nodes"))
         server.served.update(NATIVE_SERVED)
-        await wait_until(lambda: house.extender.level == NATIVE)
+        await wait_until(lambda: harness.extender.level == NATIVE)
         server.served.difference_update(NATIVE_SERVED)
-        await wait_until(lambda: len(house.extenders) == 3)
+        await wait_until(lambda: len(harness.extenders) == 3)
         gate.open()
-        await house.turns_to(FALLBACK)
-        assert house.kept == [("m0", "n0")]
+        await harness.turns_to(FALLBACK)
+        assert harness.kept == [("m0", "n0")]

@@ -22,9 +22,9 @@ from tests.support.schemas import GROUP, V1BETA1_KINDS, change
 class Work:
     """Notes where it was built and when it ends."""
 
-    def __init__(self, level: ApiLevel, house: "House") -> None:
+    def __init__(self, level: ApiLevel, harness: "ProcessHarness") -> None:
         self.level = level
-        self._house = house
+        self._house = harness
 
     async def run(self) -> None:
         self._house.begun.append(self.level)
@@ -46,7 +46,7 @@ class Work:
         return [router]
 
 
-class House:
+class ProcessHarness:
     """A process over a fake API server; only its sockets are missing."""
 
     def __init__(self, server: FakeApiServer, client: ApiClient, settings: CommonSettings) -> None:
@@ -70,82 +70,82 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
+async def harness() -> AsyncIterator[ProcessHarness]:
     async with FakeApiServer() as server, server.client() as client:
-        made = House(server, client, controller_settings([]))
+        made = ProcessHarness(server, client, controller_settings([]))
         await made.until(lambda: made.begun)
         yield made
         made.task.cancel()
         await asyncio.gather(made.task, return_exceptions=True)
 
 
-async def test_a_cluster_that_begins_to_serve_the_native_api_gets_it_used(house: House) -> None:
-    assert house.begun == [FALLBACK]
-    house.server.served.update(NATIVE_SERVED)
-    await house.until(lambda: house.begun == [FALLBACK, NATIVE])
-    assert house.ended == [FALLBACK]
-    assert house.process.readiness() == {"native": True}
-    transport = httpx.ASGITransport(house.process.app)
+async def test_a_cluster_that_begins_to_serve_the_native_api_gets_it_used(harness: ProcessHarness) -> None:
+    assert harness.begun == [FALLBACK]
+    harness.server.served.update(NATIVE_SERVED)
+    await harness.until(lambda: harness.begun == [FALLBACK, NATIVE])
+    assert harness.ended == [FALLBACK]
+    assert harness.process.readiness() == {"native": True}
+    transport = httpx.ASGITransport(harness.process.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://ops") as client:
         assert (await client.get("/level")).json() == "native"
         assert (await client.get("/readyz")).status_code == 200
 
 
-async def test_the_native_api_may_go_again(house: House) -> None:
-    house.server.served.update(NATIVE_SERVED)
-    await house.until(lambda: house.begun == [FALLBACK, NATIVE])
-    house.server.served.difference_update(NATIVE_SERVED)
-    await house.until(lambda: house.begun == [FALLBACK, NATIVE, FALLBACK])
+async def test_the_native_api_may_go_again(harness: ProcessHarness) -> None:
+    harness.server.served.update(NATIVE_SERVED)
+    await harness.until(lambda: harness.begun == [FALLBACK, NATIVE])
+    harness.server.served.difference_update(NATIVE_SERVED)
+    await harness.until(lambda: harness.begun == [FALLBACK, NATIVE, FALLBACK])
 
 
-async def test_the_next_version_is_used_once_it_is_served_and_the_one_before_is_gone(house: House) -> None:
-    house.server.served.update(NATIVE_SERVED)
-    await house.until(lambda: house.begun == [FALLBACK, NATIVE])
-    house.server.schemas["v1"] = V1BETA1_KINDS
-    house.server.served.difference_update(NATIVE_SERVED)
-    house.server.served.update({pod_groups(GROUP, "v1"), workloads(GROUP, "v1")})
-    await house.until(lambda: house.begun[2:] == [ApiLevel("native", GROUP, "v1", like="v1beta1")])
+async def test_the_next_version_is_used_once_it_is_served_and_the_one_before_is_gone(harness: ProcessHarness) -> None:
+    harness.server.served.update(NATIVE_SERVED)
+    await harness.until(lambda: harness.begun == [FALLBACK, NATIVE])
+    harness.server.schemas["v1"] = V1BETA1_KINDS
+    harness.server.served.difference_update(NATIVE_SERVED)
+    harness.server.served.update({pod_groups(GROUP, "v1"), workloads(GROUP, "v1")})
+    await harness.until(lambda: harness.begun[2:] == [ApiLevel("native", GROUP, "v1", like="v1beta1")])
 
 
-async def test_of_a_version_that_cannot_be_used_the_work_is_told_and_goes_on(house: House) -> None:
-    house.server.served.update(NATIVE_SERVED)
-    await house.until(lambda: house.begun == [FALLBACK, NATIVE])
-    house.server.schemas["v1"] = change(V1BETA1_KINDS, "PodGroup.spec.schedulingPolicy", None)
-    house.server.served.update({pod_groups(GROUP, "v1"), workloads(GROUP, "v1")})
-    await house.until(lambda: len(house.refused) == 1)
-    house.server.schemas["v1"] = change(V1BETA1_KINDS, "PodGroup", None)
-    await house.until(lambda: len(house.refused) == 2)
-    assert [len(refused) for refused in house.refused] == [1, 1]
-    assert house.refused[0] != house.refused[1]
-    house.server.served.difference_update({pod_groups(GROUP, "v1"), workloads(GROUP, "v1")})
-    await house.until(lambda: len(house.refused) == 3)
-    assert house.refused[2] == ()
-    assert (house.begun, house.ended) == ([FALLBACK, NATIVE], [FALLBACK])
+async def test_of_a_version_that_cannot_be_used_the_work_is_told_and_goes_on(harness: ProcessHarness) -> None:
+    harness.server.served.update(NATIVE_SERVED)
+    await harness.until(lambda: harness.begun == [FALLBACK, NATIVE])
+    harness.server.schemas["v1"] = change(V1BETA1_KINDS, "PodGroup.spec.schedulingPolicy", None)
+    harness.server.served.update({pod_groups(GROUP, "v1"), workloads(GROUP, "v1")})
+    await harness.until(lambda: len(harness.refused) == 1)
+    harness.server.schemas["v1"] = change(V1BETA1_KINDS, "PodGroup", None)
+    await harness.until(lambda: len(harness.refused) == 2)
+    assert [len(refused) for refused in harness.refused] == [1, 1]
+    assert harness.refused[0] != harness.refused[1]
+    harness.server.served.difference_update({pod_groups(GROUP, "v1"), workloads(GROUP, "v1")})
+    await harness.until(lambda: len(harness.refused) == 3)
+    assert harness.refused[2] == ()
+    assert (harness.begun, harness.ended) == ([FALLBACK, NATIVE], [FALLBACK])
 
 
-async def test_an_api_server_that_does_not_answer_changes_nothing(house: House) -> None:
-    house.server.served.update(NATIVE_SERVED)
-    house.server.reject(calls(), times=20, status=503)
-    await house.until(lambda: house.begun == [FALLBACK, NATIVE])
-    assert house.ended == [FALLBACK]
+async def test_an_api_server_that_does_not_answer_changes_nothing(harness: ProcessHarness) -> None:
+    harness.server.served.update(NATIVE_SERVED)
+    harness.server.reject(calls(), times=20, status=503)
+    await harness.until(lambda: harness.begun == [FALLBACK, NATIVE])
+    assert harness.ended == [FALLBACK]
 
 
-async def test_work_that_fails_ends_the_process_with_its_error(house: House) -> None:
-    house.fail.set()
+async def test_work_that_fails_ends_the_process_with_its_error(harness: ProcessHarness) -> None:
+    harness.fail.set()
     async with asyncio.timeout(10):
         with pytest.raises(RuntimeError, match="a defect"):
-            await house.task
-    assert house.ended == [FALLBACK]
+            await harness.task
+    assert harness.ended == [FALLBACK]
 
 
 async def test_an_api_of_which_the_server_cannot_read_what_is_stored_is_not_used() -> None:
     left_over = 'no kind "Workload" is registered for version "scheduling.k8s.io/v1alpha1" in scheme "any"'
     async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
         fault = server.reject(calls("GET", f"/{NATIVE.version}/workloads"), 10_000, status=500, message=left_over)
-        house = House(server, client, controller_settings([]))
-        await house.until(lambda: house.begun == [FALLBACK])
+        harness = ProcessHarness(server, client, controller_settings([]))
+        await harness.until(lambda: harness.begun == [FALLBACK])
         server.recover()
-        await house.until(lambda: house.begun == [FALLBACK, NATIVE])
-        house.task.cancel()
-        await asyncio.gather(house.task, return_exceptions=True)
+        await harness.until(lambda: harness.begun == [FALLBACK, NATIVE])
+        harness.task.cancel()
+        await asyncio.gather(harness.task, return_exceptions=True)
         assert fault.left < 10_000

@@ -41,7 +41,7 @@ from tests.support.controller_harness import (
     wait_until,
     wait_until_idle,
 )
-from tests.support.devices import claim, claiming, device_class, devices, note_devices
+from tests.support.devices import claim, claiming, device_class, devices, mark_devices_listed
 from tests.support.extender_harness import SCHEDULER, Harness
 from tests.support.faults import calls
 from tests.support.storm import Storm, retry_without_delay
@@ -191,7 +191,7 @@ def test_nodes_pods_and_what_rules_follow_come_and_go_and_the_store_holds_no_mor
     store, looks = Store([SCHEDULER], rules=RULES), []
     for kind in (VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver, CSINode, Namespace):
         store.note_state(kind, KindState.KNOWN)
-    note_devices(store)
+    mark_devices_listed(store)
     for season in range(SEASONS):
         live_through_a_season(store, f"s{season}")
         looks.append(count_items(store))

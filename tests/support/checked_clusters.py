@@ -26,7 +26,7 @@ def named(name: str, **fields: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "kube-system"}, **fields}
 
 
-def answer_soundly(proxy: PodProxy) -> None:
+def answer_without_mistakes(proxy: PodProxy) -> None:
     """Let the proxy answer like a cluster with the shipped manifests, on which `serried check` finds no mistake."""
     pod = extender_pod("serried-0")
     pod["spec"]["containers"][0]["image"] = "registry.k8s.io/kube-scheduler:v1.37.1"

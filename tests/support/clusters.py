@@ -26,7 +26,7 @@ def on_kubernetes(version: str, *values: Any) -> Any:
     return pytest.param(values or version, marks=pytest.mark.kubernetes(version))
 
 
-def on_older(version: str, level: Api) -> Any:
+def on_older_kubernetes(version: str, level: Api) -> Any:
     """Return a parameter for the shared cluster of an older Kubernetes minor at this API level.
 
     `make test` runs the test at the native level only, because the native API differs between minors; the fallback API
@@ -48,7 +48,7 @@ def on_next_scheduler(*words: str) -> Any:
     return pytest.param(" ".join((NEXT_SCHEDULER, *words)), marks=pytest.mark.scheduler(NEXT_SCHEDULER))
 
 
-BESIDE = pytest.param("beside", marks=pytest.mark.full)
+BESIDE_NATIVE_GANGS = pytest.param("beside", marks=pytest.mark.full)
 """The shared cluster with BESIDE_GATES on, a parameter of tests that only `make test-full` runs there."""
 
 
@@ -115,7 +115,7 @@ Find = Callable[[str], Cluster]
 
 
 @contextmanager
-def sharing(directories: pytest.TempPathFactory) -> Iterator[Find]:
+def share_clusters(directories: pytest.TempPathFactory) -> Iterator[Find]:
     """Yield a function that returns a shared cluster by name. Only one is up at a time: tests are sorted by cluster."""
     up: dict[str, Cluster] = {}
     with ExitStack() as stack:
@@ -124,14 +124,14 @@ def sharing(directories: pytest.TempPathFactory) -> Iterator[Find]:
             if name not in up:
                 stack.close()
                 up.clear()
-                up[name] = stack.enter_context(running(SHARED[name], directories))
+                up[name] = stack.enter_context(run_cluster(SHARED[name], directories))
             return up[name]
 
         yield find
 
 
 @contextmanager
-def running(spec: Spec, directories: pytest.TempPathFactory) -> Iterator[Cluster]:
+def run_cluster(spec: Spec, directories: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Start a cluster, yield it, and stop it at the end. Other clusters may run at the same time."""
     home = directories.mktemp("state")
     with _at_home(home):

@@ -20,7 +20,7 @@ from tests.support.builders import Builder, require_valid
 DRIVER = "gpu.example.com"
 
 
-def note_devices(store: Store, state: KindState = KindState.KNOWN) -> None:
+def mark_devices_listed(store: Store, state: KindState = KindState.KNOWN) -> None:
     """Mark all kinds of device objects in the Store as listed: DeviceClasses as known, the others as ``state``."""
     store.note_state(DeviceClass, KindState.KNOWN)
     for kind in (ResourceSlice, ResourceClaim, DeviceTaintRule):
@@ -180,13 +180,13 @@ def device_class(name: str) -> DeviceClassBuilder:
     return DeviceClassBuilder({"metadata": {"name": name, "uid": f"class-{name}"}, "spec": {}})
 
 
-def objection(*reasons: str) -> str:
+def rejection_message(*reasons: str) -> str:
     """Return kube-scheduler's message after an attempt in which none of twelve nodes passed."""
     return (
         f"0/12 nodes are available: {', '.join(reasons)}. preemption: 0/12 nodes are available: 12 Preemption is not."
     )
 
 
-def offer(*reasons: str) -> str:
+def held_message(*reasons: str) -> str:
     """Return kube-scheduler's message after an attempt in which the extender held the pod on one node."""
-    return objection(f"1 {HELD}: job/train (PodGroup g) waits: NoCapacity", *reasons)
+    return rejection_message(f"1 {HELD}: job/train (PodGroup g) waits: NoCapacity", *reasons)

@@ -40,7 +40,7 @@ def is_served(cluster: Cluster, group: str, plural: str) -> bool:
     return True
 
 
-def begin_karpenter(cluster: Cluster) -> list[str]:
+def create_karpenter_objects(cluster: Cluster) -> list[str]:
     """Create a NodePool without limits. Returns the paths of the objects to delete at the end."""
     path = _install(cluster, _crd("karpenter.sh", "nodepools", "NodePool", "Cluster"))
     pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "general"}, "spec": {}}
@@ -48,7 +48,7 @@ def begin_karpenter(cluster: Cluster) -> list[str]:
     return [path]
 
 
-def begin_cluster_autoscaler(cluster: Cluster) -> list[str]:
+def create_cluster_autoscaler_objects(cluster: Cluster) -> list[str]:
     """Create Cluster Autoscaler's status and serve ProvisioningRequests. Returns paths as above."""
     crd = _crd("autoscaling.x-k8s.io", "provisioningrequests", "ProvisioningRequest", "Namespaced")
     path = _install(cluster, crd)

@@ -14,11 +14,11 @@ from bench.cluster import Cluster
 from bench.cluster.ports import LOOPBACK
 from tests.support.threaded_server import JsonHandler, ThreadedServer
 
-WORDS = "licence of the node is taken"
+REASON = "licence of the node is taken"
 """The reason for each rejected node in the second extender's answers."""
 
 
-class Asked(NamedTuple):
+class FilterCall(NamedTuple):
     """One call about a pod: the nodes that it accepted and the nodes that it rejected."""
 
     at: float
@@ -38,7 +38,7 @@ class OtherExtender(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__((LOOPBACK, 0), _Handler)
         self.refuses: Callable[[str, str], bool] = lambda _pod, _node: False
-        self.asked: list[Asked] = []
+        self.asked: list[FilterCall] = []
 
     def find_reactions(self) -> list[float]:
         """Return the seconds from the first call about each node to the first call about the next node.
@@ -60,12 +60,12 @@ class _Handler(JsonHandler):
         pod = str(asked["Pod"]["metadata"]["name"])
         refused = tuple(name for name in asked["NodeNames"] if self.server.refuses(pod, name))
         left = tuple(name for name in asked["NodeNames"] if name not in refused)
-        self.server.asked.append(Asked(time.time(), pod, left, refused))
-        return {"NodeNames": left, "FailedNodes": dict.fromkeys(refused, WORDS)}
+        self.server.asked.append(FilterCall(time.time(), pod, left, refused))
+        return {"NodeNames": left, "FailedNodes": dict.fromkeys(refused, REASON)}
 
 
 @contextmanager
-def asking(cluster: Cluster, place: int, directory: Path) -> Iterator[OtherExtender]:
+def call_other_extender(cluster: Cluster, place: int, directory: Path) -> Iterator[OtherExtender]:
     """Let Serried's kube-scheduler call another extender while the body runs: before Serried (place 0) or after (1)."""
     shipped = cluster.kubectl_program.parent / "scheduler.yaml"
     config = yaml.safe_load(shipped.read_text())

@@ -133,7 +133,7 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
-def counting_after(seconds: float) -> WatchTiming:
+def believe_after(seconds: float) -> WatchTiming:
     """Return the timing of a reflector that believes "not served" or "forbidden" after ``seconds`` of such answers.
 
     With nearly 0 seconds it believes the second such answer.
@@ -141,4 +141,4 @@ def counting_after(seconds: float) -> WatchTiming:
     return WatchTiming(backoff=Backoff(0.001, cap=0.005), unserved=0.01, unserved_after=seconds, absent_after=seconds)
 
 
-AT_THE_SECOND = counting_after(1e-9)
+BELIEVE_SECOND_ANSWER = believe_after(1e-9)

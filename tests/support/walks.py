@@ -13,7 +13,7 @@ _PLANNER_AND_VALUES = ("serried/plan/", "serried/api/")
 
 
 @dataclass(frozen=True, slots=True)
-class Length:
+class PathLength:
     """The length of a walk."""
 
     files: int
@@ -24,16 +24,16 @@ class Length:
 
 
 @dataclass(slots=True)
-class Walk:
+class RequestPath:
     """The files through which one request runs. It may be recorded in several parts."""
 
     files: dict[str, None] = field(default_factory=dict)
     """The paths relative to the repository, in order of first use."""
 
-    def measure(self) -> Length:
+    def measure(self) -> PathLength:
         """Return the length so far."""
         outside = [name for name in self.files if not name.startswith(_PLANNER_AND_VALUES)]
-        return Length(len(self.files), len(outside))
+        return PathLength(len(self.files), len(outside))
 
     @contextmanager
     def follow(self) -> Iterator[None]:

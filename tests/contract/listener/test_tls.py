@@ -34,7 +34,7 @@ def secure(certificate: Path, key: Path, clients: Path, *more: str) -> Security:
     return found
 
 
-class House:
+class TlsHarness:
     """A listener by TLS, its own authority and that of its callers. ``linked`` files are used instead of its own."""
 
     def __init__(self, directory: Path, *flags: str, linked: tuple[Path, Path] | None = None) -> None:
@@ -58,7 +58,7 @@ class House:
         await self.answers.wait()
         return Reply(body)
 
-    async def open(self) -> "House":
+    async def open(self) -> "TlsHarness":
         self.port = await self.listener.open("127.0.0.1", 0)
         return self
 
@@ -76,9 +76,9 @@ class House:
 
 
 @pytest.fixture
-async def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+async def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TlsHarness]:
     monkeypatch.setattr(server, "_FOLLOW_SECONDS", 0.05)
-    made = await House(tmp_path).open()
+    made = await TlsHarness(tmp_path).open()
     yield made
     await made.listener.close()
 
@@ -107,33 +107,33 @@ async def is_served(client: httpx.AsyncClient) -> bool:
 
 
 class TestWhoMayCall:
-    async def test_a_caller_whose_certificate_the_authority_has_signed(self, harness: House) -> None:
+    async def test_a_caller_whose_certificate_the_authority_has_signed(self, harness: TlsHarness) -> None:
         async with harness.caller(harness.theirs.sign(SCHEDULER)) as client:
             assert await ask(client) == 200
             assert await ask(client) == 200
 
-    async def test_nobody_without_a_certificate(self, harness: House, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_nobody_without_a_certificate(self, harness: TlsHarness, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.WARNING)
         assert await is_refused(harness.caller(None))
         assert "refused by TLS" in caplog.text
 
-    async def test_nobody_of_another_authority(self, harness: House, tmp_path: Path) -> None:
+    async def test_nobody_of_another_authority(self, harness: TlsHarness, tmp_path: Path) -> None:
         stranger = Authority(tmp_path / "strangers", "theirs").sign(SCHEDULER)
         assert await is_refused(harness.caller(stranger))
 
-    async def test_nobody_whose_certificate_comes_from_our_own_authority(self, harness: House) -> None:
+    async def test_nobody_whose_certificate_comes_from_our_own_authority(self, harness: TlsHarness) -> None:
         assert await is_refused(harness.caller(harness.ours.sign(SCHEDULER)))
 
-    async def test_nobody_whose_certificate_has_expired(self, harness: House) -> None:
+    async def test_nobody_whose_certificate_has_expired(self, harness: TlsHarness) -> None:
         old = harness.theirs.sign(SCHEDULER, age=timedelta(days=1))
         assert await is_refused(harness.caller(old))
 
-    async def test_nobody_whose_certificate_is_not_valid_yet(self, harness: House) -> None:
+    async def test_nobody_whose_certificate_is_not_valid_yet(self, harness: TlsHarness) -> None:
         early = harness.theirs.sign(SCHEDULER, age=-timedelta(days=1))
         assert await is_refused(harness.caller(early))
 
     async def test_nobody_on_a_kept_connection_after_the_answer_with_which_the_certificate_has_expired(
-        self, harness: House
+        self, harness: TlsHarness
     ) -> None:
         async with harness.caller(harness.theirs.sign(SCHEDULER)) as client:
             assert await is_kept(client)
@@ -142,7 +142,9 @@ class TestWhoMayCall:
             harness.past = timedelta(minutes=60)
             assert not await is_kept(client)
 
-    async def test_a_bind_call_that_was_open_when_the_certificate_expired_is_answered(self, harness: House) -> None:
+    async def test_a_bind_call_that_was_open_when_the_certificate_expired_is_answered(
+        self, harness: TlsHarness
+    ) -> None:
         async with harness.caller(harness.theirs.sign(SCHEDULER)) as client, asyncio.TaskGroup() as tasks:
             call = tasks.create_task(client.post("/bind", content=b"{}"))
             await harness.called.wait()
@@ -152,12 +154,12 @@ class TestWhoMayCall:
             assert (answer.status_code, answer.content) == (200, b"{}")
             assert answer.headers["connection"] == "close"
 
-    async def test_nobody_by_plain_http(self, harness: House) -> None:
+    async def test_nobody_by_plain_http(self, harness: TlsHarness) -> None:
         client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{harness.port}", trust_env=False)
         assert await is_refused(client)
 
     @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-    async def test_nobody_by_a_version_of_tls_below_1_2(self, harness: House) -> None:
+    async def test_nobody_by_a_version_of_tls_below_1_2(self, harness: TlsHarness) -> None:
         context = harness.trust(harness.theirs.sign(SCHEDULER))
         context.set_ciphers("ALL:@SECLEVEL=0")
         context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
@@ -165,7 +167,7 @@ class TestWhoMayCall:
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await asyncio.open_connection("127.0.0.1", harness.port, ssl=context)
 
-    async def test_a_caller_who_looks_for_another_name_hangs_up(self, harness: House) -> None:
+    async def test_a_caller_who_looks_for_another_name_hangs_up(self, harness: TlsHarness) -> None:
         context = harness.trust(harness.theirs.sign(SCHEDULER))
         with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
             await asyncio.open_connection("127.0.0.1", harness.port, ssl=context, server_hostname="else.example")
@@ -173,17 +175,17 @@ class TestWhoMayCall:
 
 class TestNames:
     @pytest.fixture
-    async def choosy(self, tmp_path: Path) -> AsyncIterator[House]:
-        made = await House(tmp_path, f"--client-names={SCHEDULER},other").open()
+    async def choosy(self, tmp_path: Path) -> AsyncIterator[TlsHarness]:
+        made = await TlsHarness(tmp_path, f"--client-names={SCHEDULER},other").open()
         yield made
         await made.listener.close()
 
     @pytest.mark.parametrize("name", [SCHEDULER, "other", "localhost"])
-    async def test_a_name_that_is_asked_for_may_call_and_no_other(self, choosy: House, name: str) -> None:
+    async def test_a_name_that_is_asked_for_may_call_and_no_other(self, choosy: TlsHarness, name: str) -> None:
         async with choosy.caller(choosy.theirs.sign(name)) as client:
             assert await ask(client) == (403 if name == "localhost" else 200)
 
-    async def test_who_is_refused_reads_why(self, choosy: House) -> None:
+    async def test_who_is_refused_reads_why(self, choosy: TlsHarness) -> None:
         async with choosy.caller(choosy.theirs.sign("mallory")) as client:
             answer = await client.post("/filter", content=b"{}")
             assert "--client-names" in answer.json()["Error"]
@@ -197,13 +199,13 @@ class TestReplacedFiles:
     """
 
     @pytest.fixture
-    async def open_call(self, harness: House) -> AsyncIterator[httpx.AsyncClient]:
+    async def open_call(self, harness: TlsHarness) -> AsyncIterator[httpx.AsyncClient]:
         """A caller whose connection is open since before."""
         async with harness.caller(harness.theirs.sign(SCHEDULER)) as client:
             assert await is_kept(client)
             yield client
 
-    async def find_serial(self, harness: House) -> int:
+    async def find_serial(self, harness: TlsHarness) -> int:
         """Return the serial number of the certificate that the listener shows to a new client."""
         context = harness.trust(harness.theirs.sign("looker"))
         _, writer = await asyncio.open_connection("127.0.0.1", harness.port, ssl=context)
@@ -212,7 +214,7 @@ class TestReplacedFiles:
         await asyncio.gather(writer.wait_closed(), return_exceptions=True)
         return int(shown, 16)
 
-    async def test_new_callers_see_the_new_certificate(self, harness: House, open_call: httpx.AsyncClient) -> None:
+    async def test_new_callers_see_the_new_certificate(self, harness: TlsHarness, open_call: httpx.AsyncClient) -> None:
         before = await self.find_serial(harness)
         assert await self.find_serial(harness) == before
         assert await is_kept(open_call)
@@ -222,7 +224,7 @@ class TestReplacedFiles:
         assert await is_kept(open_call)
 
     async def test_who_keeps_a_connection_is_asked_anew_also_if_nobody_else_comes(
-        self, harness: House, open_call: httpx.AsyncClient
+        self, harness: TlsHarness, open_call: httpx.AsyncClient
     ) -> None:
         successor = Authority(harness.directory / "successor", "theirs")
         shutil.copy(successor.file, harness.theirs.file)
@@ -233,7 +235,7 @@ class TestReplacedFiles:
             await ask(open_call)
 
     async def test_a_bind_call_that_was_open_before_is_answered(
-        self, harness: House, open_call: httpx.AsyncClient
+        self, harness: TlsHarness, open_call: httpx.AsyncClient
     ) -> None:
         async with asyncio.TaskGroup() as tasks:
             call = tasks.create_task(open_call.post("/bind", content=b"{}"))
@@ -247,7 +249,7 @@ class TestReplacedFiles:
             await ask(open_call)
 
     async def test_a_caller_of_the_new_authority_comes_in_and_one_of_the_old_does_not(
-        self, harness: House, open_call: httpx.AsyncClient
+        self, harness: TlsHarness, open_call: httpx.AsyncClient
     ) -> None:
         old = harness.theirs.sign(SCHEDULER)
         successor = Authority(harness.directory / "successor", "theirs")
@@ -260,7 +262,7 @@ class TestReplacedFiles:
         with pytest.raises(httpx.TransportError):
             await ask(open_call)
 
-    async def test_while_two_authorities_are_listed_callers_of_both_come_in(self, harness: House) -> None:
+    async def test_while_two_authorities_are_listed_callers_of_both_come_in(self, harness: TlsHarness) -> None:
         old = harness.theirs.sign(SCHEDULER)
         successor = Authority(harness.directory / "successor", "successor")
         harness.theirs.file.write_bytes(harness.theirs.file.read_bytes() + successor.file.read_bytes())
@@ -270,7 +272,7 @@ class TestReplacedFiles:
     @pytest.mark.parametrize("content", ["", "-----BEGIN CERTIFICATE-----\nMIIB", "no certificate at all"])
     @pytest.mark.parametrize("name", ["serried.crt", "serried.key"])
     async def test_a_file_that_is_half_written_changes_nothing_until_it_is_whole(
-        self, harness: House, open_call: httpx.AsyncClient, name: str, content: str
+        self, harness: TlsHarness, open_call: httpx.AsyncClient, name: str, content: str
     ) -> None:
         path = harness.directory / "server" / name
         whole = path.read_bytes()
@@ -282,7 +284,7 @@ class TestReplacedFiles:
         assert await self.find_serial(harness) == before
 
     async def test_an_authority_that_is_half_written_or_gone_changes_nothing(
-        self, harness: House, open_call: httpx.AsyncClient
+        self, harness: TlsHarness, open_call: httpx.AsyncClient
     ) -> None:
         good = harness.theirs.sign(SCHEDULER)
         harness.theirs.file.write_text("")
@@ -292,7 +294,7 @@ class TestReplacedFiles:
         assert await is_refused(harness.caller(None))
         assert await is_kept(open_call)
 
-    async def test_a_new_certificate_waits_for_its_key(self, harness: House, open_call: httpx.AsyncClient) -> None:
+    async def test_a_new_certificate_waits_for_its_key(self, harness: TlsHarness, open_call: httpx.AsyncClient) -> None:
         before = await self.find_serial(harness)
         certificate, key = harness.ours.sign("serried", file="next")
         shutil.copy(certificate, harness.directory / "server" / "serried.crt")
@@ -310,7 +312,7 @@ class TestReplacedFiles:
         (secret / "..data").symlink_to("1")
         for name in ("tls.crt", "tls.key", "ours.crt"):
             (secret / name).symlink_to(f"..data/{name}")
-        harness = await House(tmp_path / "house", linked=(secret / "tls.crt", secret / "tls.key")).open()
+        harness = await TlsHarness(tmp_path / "house", linked=(secret / "tls.crt", secret / "tls.key")).open()
         client = harness.theirs.sign(SCHEDULER)
         harness.ours.file = secret / "ours.crt"
         assert await is_served(harness.caller(client))
@@ -330,7 +332,7 @@ def test_files_that_are_not_there_end_the_start_with_their_names(tmp_path: Path,
         secure(certificate, key, authority.file)
 
 
-async def test_a_probe_without_a_certificate_learns_whether_filter_would_answer(harness: House) -> None:
+async def test_a_probe_without_a_certificate_learns_whether_filter_would_answer(harness: TlsHarness) -> None:
     pair = Pair(Address("127.0.0.1", harness.port), "", lambda: True, str(harness.theirs.file))
     assert await pair.check_filter()
     await harness.listener.close()

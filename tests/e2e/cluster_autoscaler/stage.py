@@ -10,7 +10,7 @@ from bench.cluster import Cluster, Spec
 from bench.cluster.nodes import ZONE
 from tests.support.cluster_autoscaler import CONSUMES, ClusterAutoscaler, NodeGroup
 from tests.support.cluster_stage import ClusterStage, eventually
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 from tests.support.foreign_autoscalers import is_served
 from tests.support.go_modules import locate
 
@@ -30,7 +30,7 @@ _REQUEST_CRD = "provisioningrequests.autoscaling.x-k8s.io"
 def autoscaled(spec: Spec, directories: pytest.TempPathFactory, *, requests: bool) -> Iterator[Cluster]:
     """A cluster in which the extender has found Cluster Autoscaler; it serves ProvisioningRequests if ``requests``."""
     crd = locate(*_APIS) / "config" / "crd" / "autoscaling.x-k8s.io_provisioningrequests.yaml"
-    with running(spec, directories) as cluster:
+    with run_cluster(spec, directories) as cluster:
         if requests:
             cluster.kubectl("create", "-f", str(crd))
             cluster.kubectl("wait", "crd", _REQUEST_CRD, "--for=condition=Established", "--timeout=30s")

@@ -10,7 +10,7 @@ import pytest
 
 from bench.cluster import Cluster, Spec
 from bench.cluster.installation import REPOSITORY
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 from tests.support.commands import Ended, Run
 
 SCRIPTS = Path(sys.executable).parent
@@ -19,7 +19,7 @@ SCRIPTS = Path(sys.executable).parent
 @pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     spec = Spec(name="commands", nodes=12, racks=4, hold="filter")
-    with running(spec, tmp_path_factory) as started:
+    with run_cluster(spec, tmp_path_factory) as started:
         yield started
 
 

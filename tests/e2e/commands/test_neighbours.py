@@ -11,7 +11,7 @@ import yaml
 from bench.cluster import Cluster, Spec
 from tests.support import go_modules
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 from tests.support.commands import Run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -35,7 +35,7 @@ _RECOMMENDED = {
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """12 nodes of 32 CPU in 4 racks, with the kinds and the configuration of Kueue as its kustomization has them."""
     source = go_modules.locate("sigs.k8s.io/kueue", "v0.19.1")
-    with running(Spec(name="neighbours", nodes=12, racks=4, hold="filter"), tmp_path_factory) as started:
+    with run_cluster(Spec(name="neighbours", nodes=12, racks=4, hold="filter"), tmp_path_factory) as started:
         rendered = started.kubectl("kustomize", str(source / "config" / "default"))
         objects = list(yaml.safe_load_all(rendered))
         _define(started, [each for each in objects if each["kind"] == "CustomResourceDefinition"])

@@ -6,13 +6,13 @@ import pytest
 
 from bench.cluster import Cluster, Spec
 from tests.e2e.examples.stage import ExampleStage
-from tests.support.clusters import LEVELS, running
+from tests.support.clusters import LEVELS, run_cluster
 
 
 @pytest.fixture(scope="package", params=LEVELS)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     spec = Spec(name=f"examples-{request.param}", nodes=12, racks=4, api=request.param, node_cpu="16")
-    with running(spec, tmp_path_factory) as started:
+    with run_cluster(spec, tmp_path_factory) as started:
         yield started
 
 

@@ -14,7 +14,7 @@ from tests.e2e.examples.stage import ExampleStage
 from tests.e2e.manifests.charts import RELEASE, find_helm
 from tests.e2e.manifests.server import NAMESPACE, Server
 from tests.support.cluster_stage import RACK
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 from tests.support.written import ROOT, find_blocks
 
 pytestmark = pytest.mark.e2e
@@ -32,7 +32,7 @@ ELSEWHERE = {*PROVIDERS, "serried"}
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A cluster without anything of ours, and without racks."""
     spec = Spec("walkthroughs", nodes=4, racks=2, blocks=1, api="fallback", hold="filter", serried=False)
-    with running(spec, tmp_path_factory) as cluster:
+    with run_cluster(spec, tmp_path_factory) as cluster:
         cluster.kubectl("label", "nodes", "--all", f"{RACK}-")
         yield Server(cluster, tmp_path_factory.mktemp("objects"))
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.cluster import Cluster, Spec
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 
 
 @pytest.fixture(scope="package", params=["1.37.1", pytest.param("1.36.4", marks=pytest.mark.full)])
@@ -20,5 +20,5 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         serried_args=("--barrier-idle", "8"),
         isolated=True,
     )
-    with running(spec, tmp_path_factory) as started:
+    with run_cluster(spec, tmp_path_factory) as started:
         yield started

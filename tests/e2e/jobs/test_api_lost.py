@@ -9,7 +9,7 @@ import pytest
 from bench.cluster import Cluster, Spec, installation
 from tests.e2e.jobs.stage import JobStage
 from tests.support.cluster_stage import eventually
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -24,7 +24,7 @@ WATCHED = 20.0
 @pytest.fixture(scope="module")
 def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     spec = Spec(name="api-lost", nodes=6, racks=2, api="fallback", hold="filter")
-    with running(spec, tmp_path_factory) as started:
+    with run_cluster(spec, tmp_path_factory) as started:
         yield started
 
 

@@ -7,12 +7,12 @@ import pytest
 from bench.cluster.errors import ClusterError
 from tests.e2e.jobs.stage import JobStage
 from tests.support.cluster_stage import eventually
-from tests.support.clusters import on_older
+from tests.support.clusters import on_older_kubernetes
 
 pytestmark = pytest.mark.e2e
 
-in_1_35 = pytest.mark.parametrize("cluster", [on_older("1.35.4", "native")], indirect=True)
-in_1_36 = pytest.mark.parametrize("cluster", [on_older("1.36.4", "native")], indirect=True)
+in_1_35 = pytest.mark.parametrize("cluster", [on_older_kubernetes("1.35.4", "native")], indirect=True)
+in_1_36 = pytest.mark.parametrize("cluster", [on_older_kubernetes("1.36.4", "native")], indirect=True)
 
 
 @in_1_35

@@ -9,7 +9,7 @@ from bench.cluster import Cluster, Spec
 from bench.cluster.components import Name
 from tests.e2e.jobs.stage import JobStage
 from tests.support.cluster_stage import eventually
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -21,7 +21,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     # Without backfill: the gang that waits for the whole cluster would keep the others away.
     arguments = ("--backfill", "off")
     spec = Spec(name="switch", nodes=12, racks=4, api="fallback", hold="gate", serried_args=arguments)
-    with running(spec, tmp_path_factory) as started:
+    with run_cluster(spec, tmp_path_factory) as started:
         yield started
 
 
@@ -42,7 +42,7 @@ def test_off_leaves_alone_what_is_there_and_on_begins_with_what_does_not_run_yet
     stage.await_bound("runs", 4)
     stage.submit_job("waits", cpu="30", parallelism=12, completions=12)
     stage.await_reason(stage.group_of_job("waits"), "NoCapacity")
-    running, objects = stage.bound("runs"), stage.uids_of("runs") | stage.uids_of("waits")
+    run_cluster, objects = stage.bound("runs"), stage.uids_of("runs") | stage.uids_of("waits")
     stage.cluster.kill("controller", signal.SIGKILL)
     stage.submit_job("early")
     stage.await_reason("job:early", "PodGroupMissing")
@@ -63,7 +63,7 @@ def test_off_leaves_alone_what_is_there_and_on_begins_with_what_does_not_run_yet
     eventually("no gates", lambda: gated(stage, "half") == gated(stage, "stuck") == 0 and len(stage.pods("stuck")) == 2)
     assert not any(map(stage.objects_of, [*load, "early", "half", "stuck"]))
     assert stage.uids_of("runs") | stage.uids_of("waits") == objects
-    assert stage.bound("runs") == running
+    assert stage.bound("runs") == run_cluster
     assert not stage.bound("waits")
 
     # On: what runs already is left alone, what does not gets its objects, what waited goes on.

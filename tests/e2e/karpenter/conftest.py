@@ -8,7 +8,7 @@ import pytest
 from bench.cluster import Cluster, Spec
 from bench.karpenter import Karpenter, at_work, build
 from tests.e2e.karpenter.stage import ZONES, KarpenterStage
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 
 
 @pytest.fixture(scope="package")
@@ -19,7 +19,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     spec = Spec(
         name="karpenter", nodes=6, racks=2, zones=2, api="fallback", hold="auto", serried_args=("--ask-for", "30")
     )
-    with running(spec, tmp_path_factory) as cluster:
+    with run_cluster(spec, tmp_path_factory) as cluster:
         yield cluster
 
 

@@ -21,7 +21,7 @@ from bench.cluster.build import environment
 from bench.cluster.ports import LOOPBACK, pick
 from bench.cluster.processes import Process, spawn, stop, tail
 from tests.support.cluster_stage import eventually
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 from tests.support.go_modules import locate
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -76,7 +76,7 @@ def at_work(spec: Spec, directories: pytest.TempPathFactory) -> Iterator[Cluster
     operators = (JOB_SET, LEADER_WORKER_SET)
     for operator in operators:
         build(operator)
-    with running(spec, directories) as cluster:
+    with run_cluster(spec, directories) as cluster:
         processes = []
         try:
             for operator in operators:

@@ -8,14 +8,14 @@ from bench.cluster import Cluster, Spec
 from tests.e2e.kinds import operators
 from tests.e2e.kueue.manager import KUEUE, Kueue, at_work
 from tests.e2e.kueue.stage import KueueStage
-from tests.support.clusters import LEVELS, running
+from tests.support.clusters import LEVELS, run_cluster
 
 
 @pytest.fixture(scope="package", params=LEVELS)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     for operator in (operators.JOB_SET, KUEUE):
         operators.build(operator)
-    with running(Spec(name=f"kueue-{request.param}", nodes=12, racks=4, api=request.param), tmp_path_factory) as up:
+    with run_cluster(Spec(name=f"kueue-{request.param}", nodes=12, racks=4, api=request.param), tmp_path_factory) as up:
         yield up
 
 

@@ -6,7 +6,7 @@ import pytest
 from bench.cluster import Spec
 from tests.e2e.manifests.annotations import DISRUPTION, suspended
 from tests.e2e.manifests.server import Server, eventually
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 
 # Off by default upstream: the fields and kinds that the fallback API has as well.
 UPSTREAM_GATES = tuple(
@@ -21,7 +21,7 @@ def bare(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     spec = Spec(
         f"manifests-{request.param}", nodes=3, racks=3, blocks=1, api=request.param, hold="filter", serried=False
     )
-    with running(replace(spec, server_gates=GATES[request.param]), tmp_path_factory) as cluster:
+    with run_cluster(replace(spec, server_gates=GATES[request.param]), tmp_path_factory) as cluster:
         yield Server(cluster, tmp_path_factory.mktemp("objects"))
 
 

@@ -15,7 +15,7 @@ from bench.cluster.errors import ClusterError
 from bench.cluster.installation import REPOSITORY
 from serried import __version__
 from tests.e2e.manifests.server import NAMESPACE, Json, Server, eventually
-from tests.support.clusters import LEVELS, on_kubernetes, running
+from tests.support.clusters import LEVELS, on_kubernetes, run_cluster
 from tests.support.pod_proxy import PodProxy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -46,7 +46,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         one_account=True,
         serried=False,
     )
-    with running(spec, tmp_path_factory) as cluster:
+    with run_cluster(spec, tmp_path_factory) as cluster:
         server = Server(cluster, tmp_path_factory.mktemp("objects"))
         eventually(lambda: has_its_own_objects(server), 60)
         yield server

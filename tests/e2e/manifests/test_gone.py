@@ -13,7 +13,7 @@ from bench.cluster import Cluster, Spec
 from bench.cluster.installation import REPOSITORY
 from bench.cluster.spec import DEFAULT_VERSION
 from tests.e2e.manifests.server import GROUP, KUSTOMIZE, NAMESPACE, Json, Server, eventually
-from tests.support.clusters import LEVELS, on_kubernetes, on_older, running
+from tests.support.clusters import LEVELS, on_kubernetes, on_older_kubernetes, run_cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -25,8 +25,11 @@ _REFRESH_SECONDS = 3.0
 ALIVE = pytest.mark.parametrize("state", ["alive", "dead"])
 
 
-WITH_GATES = [*(f"{DEFAULT_VERSION} {level}" for level in LEVELS), *(on_older("1.36.4", level) for level in LEVELS)]
-WITHOUT_GATES = [on_older("1.35.4", level) for level in LEVELS]
+WITH_GATES = [
+    *(f"{DEFAULT_VERSION} {level}" for level in LEVELS),
+    *(on_older_kubernetes("1.36.4", level) for level in LEVELS),
+]
+WITHOUT_GATES = [on_older_kubernetes("1.35.4", level) for level in LEVELS]
 
 
 @pytest.fixture(params=[*WITH_GATES, *WITHOUT_GATES])
@@ -36,7 +39,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     spec = Spec(f"gone-{level}", nodes=6, racks=3, blocks=1, api=level, hold="filter", kubernetes=version)
     if spec.has_mutating_policies:
         spec = replace(spec, hold="gate", isolated=True)
-    with running(spec, tmp_path_factory) as cluster:
+    with run_cluster(spec, tmp_path_factory) as cluster:
         server = Server(cluster, tmp_path_factory.mktemp("objects"))
         server.apply(overlay(server))
         server.run("create", "namespace", TEAM)
@@ -169,7 +172,7 @@ def test_a_policy_that_was_gone_follows_its_config_map_once_the_api_server_has_s
 ) -> None:
     """kubernetes/kubernetes#130887: without bindings the watch of ConfigMaps ends, and none begins after that."""
     spec = Spec("param", nodes=1, racks=1, blocks=1, api="fallback", kubernetes=version, hold="filter", serried=False)
-    with running(spec, tmp_path_factory) as cluster:
+    with run_cluster(spec, tmp_path_factory) as cluster:
         server = Server(cluster, tmp_path_factory.mktemp("objects"))
         server.apply("overlays/isolated")
         server.patch("configmap/serried-hold", {"data": {"hold": "gate"}}, "-n", NAMESPACE)

@@ -19,7 +19,7 @@ from serried.api.level import NEWEST_MINOR
 from tests.e2e.manifests.charts import RELEASE, Helm, find_helm, read_objects, registry
 from tests.e2e.manifests.server import GROUP, NAMESPACE, Json, Server, eventually, pod
 from tests.e2e.manifests.test_uninstall import ask, write_kubeconfig
-from tests.support.clusters import on_kubernetes, running
+from tests.support.clusters import on_kubernetes, run_cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.tools]
 
@@ -47,7 +47,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     spec = Spec(
         name, nodes=3, racks=3, blocks=1, api="fallback", hold="filter", serried=False, kubernetes=request.param
     )
-    with running(spec, tmp_path_factory) as cluster:
+    with run_cluster(spec, tmp_path_factory) as cluster:
         server = Server(cluster, tmp_path_factory.mktemp("objects"))
         eventually(lambda: has_its_own_objects(server), 30)
         yield server

@@ -12,7 +12,7 @@ from tests.e2e.manifests.rules import ALLOWED, BAD, GOOD, REFUSED, Change
 from tests.e2e.manifests.server import Server, changed, eventually
 from tests.e2e.manifests.test_policies import GATE_CASES, created_gates, switch_to
 from tests.e2e.manifests.test_preferred_topology import RULES, preferred
-from tests.support.clusters import on_kubernetes, running
+from tests.support.clusters import on_kubernetes, run_cluster
 
 pytestmark = pytest.mark.e2e
 
@@ -29,7 +29,7 @@ def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         kubernetes=request.param,
         serried=False,
     )
-    with running(spec, tmp_path_factory) as cluster:
+    with run_cluster(spec, tmp_path_factory) as cluster:
         server = Server(cluster, tmp_path_factory.mktemp("objects"))
         gate = ("rbac", "gate") if spec.has_mutating_policies else ()
         for part in ("crds", "policies", *gate):

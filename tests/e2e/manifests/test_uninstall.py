@@ -13,7 +13,7 @@ from bench.cluster import Spec
 from bench.cluster.installation import REPOSITORY
 from serried.api.names import INSTALLATION
 from tests.e2e.manifests.server import KUSTOMIZE, NAMESPACE, Json, Server, eventually
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 from tests.support.commands import done_line
 
 pytestmark = [pytest.mark.e2e]
@@ -26,7 +26,7 @@ SHARED = "shared"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A cluster without anything of ours."""
     spec = Spec("uninstall", nodes=1, racks=1, blocks=1, api="fallback", hold="filter", serried=False)
-    with running(spec, tmp_path_factory) as cluster:
+    with run_cluster(spec, tmp_path_factory) as cluster:
         yield Server(cluster, tmp_path_factory.mktemp("objects"))
 
 

@@ -12,7 +12,7 @@ from tests.e2e.priorities.stage import MOST, PriorityStage
 from tests.e2e.promises.test_disruption import evict, evicting, run_whole_gang
 from tests.e2e.promises.test_preemption_victims import reasons_of
 from tests.support.cluster_stage import eventually, names, staged
-from tests.support.clusters import on_kubernetes, running
+from tests.support.clusters import on_kubernetes, run_cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -24,7 +24,7 @@ def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     kubernetes, api, *gates = request.param
     name = f"v{kubernetes.replace('.', '-')}-{api}-{len(gates)}"
     spec = Spec(name=name, nodes=4, racks=2, api=api, hold="filter", kubernetes=kubernetes, server_gates=tuple(gates))
-    with running(spec, tmp_path_factory) as started:
+    with run_cluster(spec, tmp_path_factory) as started:
         yield started
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bench.cluster import Cluster
-from tests.support.clusters import BESIDE, LEVELS, Find, on_next_scheduler
+from tests.support.clusters import BESIDE_NATIVE_GANGS, LEVELS, Find, on_next_scheduler
 
 _SHORT_BESIDE = frozenset(
     {
@@ -53,7 +53,7 @@ def _beside(metafunc: pytest.Metafunc) -> list[Any]:
     if name in _SHORT_BESIDE:
         return ["beside"]
     told = name in _WRITTEN_BY_THE_SCHEDULER or metafunc.definition.get_closest_marker("both_levels")
-    return [BESIDE] if told else []
+    return [BESIDE_NATIVE_GANGS] if told else []
 
 
 def _with_one_account(metafunc: pytest.Metafunc) -> list[Any]:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.support.cluster_stage import RACK, ClusterStage, names, pod_spec
-from tests.support.clusters import BESIDE, at_one_level
+from tests.support.clusters import BESIDE_NATIVE_GANGS, at_one_level
 
-pytestmark = [pytest.mark.e2e, at_one_level("native", BESIDE)]
+pytestmark = [pytest.mark.e2e, at_one_level("native", BESIDE_NATIVE_GANGS)]
 
 APP = {"app": "ring"}
 HOSTNAME = "kubernetes.io/hostname"

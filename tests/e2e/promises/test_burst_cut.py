@@ -19,7 +19,7 @@ from bench.failover.witness import Witness
 from tests.e2e.promises.elsewhere import Elsewhere
 from tests.e2e.promises.toll import Toll
 from tests.support.cluster_stage import eventually
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -38,7 +38,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A control plane without Serried."""
     flags = make_binding_log_flags(tmp_path_factory.mktemp("audit"))
     spec = Spec(name="burst", nodes=12, racks=4, serried=False, hold="filter", server_flags=flags)
-    with running(spec, tmp_path_factory) as started:
+    with run_cluster(spec, tmp_path_factory) as started:
         yield started
 
 

@@ -20,7 +20,7 @@ from serried.kube.reflector import Cause
 from tests.e2e.promises.test_repair import WHOLE_NODE, await_bound_to, run_gang
 from tests.e2e.waiting.test_cache_diff import compare
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names, staged
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -34,7 +34,7 @@ LONG_SECONDS = 90.0
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster whose API server may be restarted with other flags."""
-    with running(Spec(name="compaction", nodes=12, racks=4, hold="filter"), tmp_path_factory) as started:
+    with run_cluster(Spec(name="compaction", nodes=12, racks=4, hold="filter"), tmp_path_factory) as started:
         yield started
 
 

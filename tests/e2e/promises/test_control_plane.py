@@ -14,7 +14,7 @@ from bench.failover.ways import WAYS, Way
 from bench.failover.witness import Witness
 from tests.e2e.promises.elsewhere import Elsewhere
 from tests.support.cluster_stage import eventually
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -30,7 +30,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A control plane without Serried."""
     flags = make_binding_log_flags(tmp_path_factory.mktemp("audit"))
     spec = Spec(name="front", nodes=12, racks=4, serried=False, hold="filter", server_flags=flags)
-    with running(spec, tmp_path_factory) as started:
+    with run_cluster(spec, tmp_path_factory) as started:
         yield started
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.e2e.promises.proxy import Proxy
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
-from tests.support.clusters import BESIDE, at_one_level
+from tests.support.clusters import BESIDE_NATIVE_GANGS, at_one_level
 
-pytestmark = [pytest.mark.e2e, at_one_level("fallback", BESIDE)]
+pytestmark = [pytest.mark.e2e, at_one_level("fallback", BESIDE_NATIVE_GANGS)]
 
 
 def revive(stage: ClusterStage) -> None:

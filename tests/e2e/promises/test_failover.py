@@ -26,7 +26,7 @@ from serried.api.reservation import FORMAT
 from serried.kube import election
 from tests.e2e.promises.test_repair import WHOLE_NODE, await_vacancy, fail, run_gang
 from tests.support.cluster_stage import ClusterStage, eventually, staged
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 from tests.support.preload import import_first
 
 pytestmark = pytest.mark.e2e
@@ -57,7 +57,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A control plane without Serried."""
     flags = make_binding_log_flags(tmp_path_factory.mktemp("audit"))
     spec = Spec(name="failover", nodes=12, racks=4, serried=False, hold="filter", server_flags=flags)
-    with running(spec, tmp_path_factory) as started:
+    with run_cluster(spec, tmp_path_factory) as started:
         yield started
 
 

@@ -10,7 +10,7 @@ from bench.failover.pairs import Pairs
 from bench.failover.run import strike
 from bench.failover.ways import WAYS
 from tests.e2e.promises.test_failover import LONG_SECONDS, two_pairs
-from tests.support.clusters import GANG_GATES, running
+from tests.support.clusters import GANG_GATES, run_cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -28,7 +28,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pairs]:
         manager_gates=GANG_GATES,
         scheduler_gates=GANG_GATES,
     )
-    with running(spec, tmp_path_factory) as bare, two_pairs(bare, tmp_path_factory.mktemp("pairs")) as made:
+    with run_cluster(spec, tmp_path_factory) as bare, two_pairs(bare, tmp_path_factory.mktemp("pairs")) as made:
         yield made
 
 

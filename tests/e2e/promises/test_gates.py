@@ -6,7 +6,7 @@ import pytest
 
 from bench.cluster import Cluster, Spec
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names, staged
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -17,7 +17,7 @@ FOREIGN = "example.com/quota"
 @pytest.fixture(scope="module")
 def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     spec = Spec(name="gates", nodes=12, racks=4, api="fallback", hold="gate")
-    with running(spec, tmp_path_factory) as started:
+    with run_cluster(spec, tmp_path_factory) as started:
         yield started
 
 

@@ -17,7 +17,7 @@ from bench.cluster import Spec
 from bench.cluster.components import Name
 from tests.e2e.jobs.stage import JobStage
 from tests.support.cluster_stage import RACK, Raw, eventually, names, restart_scheduler
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 from tests.support.written import read_block
 
 pytestmark = pytest.mark.e2e
@@ -136,7 +136,7 @@ class Ground(JobStage):
 @pytest.fixture
 def ground(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Ground]:
     spec: Spec = getattr(request, "param", Spec(name="ground", nodes=12, racks=4, api="fallback", hold="filter"))
-    with running(spec, tmp_path_factory) as cluster:
+    with run_cluster(spec, tmp_path_factory) as cluster:
         for name in OURS:
             cluster.restart(name, "--api", "auto")
         stage = Ground(cluster, "ground")

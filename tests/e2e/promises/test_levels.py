@@ -6,7 +6,7 @@ import pytest
 
 from bench.cluster import Cluster, Spec
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, staged
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 
 pytestmark = pytest.mark.e2e
 
@@ -20,7 +20,7 @@ TABLES = "/apis/scheduling.serried.dev/v1beta1/topologylevels"
 def clouds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One whose nodes get labels of clouds."""
     spec = Spec(name=f"levels-{request.param}", nodes=8, racks=4, api=request.param, hold="filter")
-    with running(spec, tmp_path_factory) as started:
+    with run_cluster(spec, tmp_path_factory) as started:
         yield started
 
 

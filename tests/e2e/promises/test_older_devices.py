@@ -7,7 +7,7 @@ import pytest
 from bench.cluster import Cluster, Spec
 from tests.e2e.promises.test_devices import Devices, asking, nodes_of_rack, racks_of
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.full]
 def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     name = f"devices-{request.param.replace('.', '-')}"
     spec = Spec(name=name, nodes=12, racks=4, api="fallback", hold="filter", kubernetes=request.param)
-    with running(spec, tmp_path_factory) as started:
+    with run_cluster(spec, tmp_path_factory) as started:
         yield started
 
 

@@ -13,7 +13,7 @@ import pytest
 from bench.cluster import Cluster
 from tests.e2e.promises.test_preemption import WHOLE_NODE
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
-from tests.support.other_extender import WORDS, OtherExtender, asking
+from tests.support.other_extender import REASON, OtherExtender, call_other_extender
 
 pytestmark = pytest.mark.e2e
 
@@ -24,7 +24,7 @@ BEFORE, AFTER = 0, 1
 
 @pytest.fixture(params=[pytest.param(BEFORE, id="before"), pytest.param(AFTER, id="after")])
 def other(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[OtherExtender]:
-    with asking(cluster, request.param, tmp_path) as other:
+    with call_other_extender(cluster, request.param, tmp_path) as other:
         yield other
 
 
@@ -66,7 +66,7 @@ def test_of_a_member_that_it_never_takes_it_is_said_why_and_the_room_goes_to_oth
     stage.create_group("ring", 2)
     stage.create_pods(names("ring", 2), "ring", cpu=WHOLE_NODE)
     refused = eventually("a refusal", lambda: [each.at for each in other.asked if each.refused])[0]
-    stage.await_reason("ring", "NoCapacity", WORDS)
+    stage.await_reason("ring", "NoCapacity", REASON)
     assert given_back(stage, "ring")[0] - refused < WITHIN
     eventually("nothing is held", lambda: not stage.reservations() and not stage.held_in_ledger(), 5)
     stage.create_pods(names("plain", 2), cpu=WHOLE_NODE)

@@ -8,7 +8,7 @@ import pytest
 from bench.cluster.api import ApiError
 from tests.e2e.promises.test_crashes import revive
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names, pod_spec
-from tests.support.clusters import BESIDE, at_one_level
+from tests.support.clusters import BESIDE_NATIVE_GANGS, at_one_level
 
 pytestmark = pytest.mark.e2e
 
@@ -127,7 +127,7 @@ def test_members_wait_and_are_not_bound_alone_while_the_others_end(stage: Cluste
     assert len(stage.pods("low")) == 8
 
 
-@at_one_level("native", BESIDE)
+@at_one_level("native", BESIDE_NATIVE_GANGS)
 def test_members_beyond_min_count_and_late_ones_get_room_after_their_gang(stage: ClusterStage, high: str) -> None:
     run_low(stage, 12)
     spec = {"schedulingPolicy": {"gang": {"minCount": 3}}, "priorityClassName": high}
@@ -195,7 +195,7 @@ def test_a_rack_that_another_gang_has_for_itself_is_cleared_of_that_gang_alone(s
     assert len(stage.bound("low")) == 12
 
 
-@at_one_level("native", BESIDE)
+@at_one_level("native", BESIDE_NATIVE_GANGS)
 def test_a_kill_while_others_end_ends_whole(stage: ClusterStage, high: str) -> None:
     run_low(stage, 12, end_after="8s")
     submit(stage, "ring", 6, high)

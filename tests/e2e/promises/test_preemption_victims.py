@@ -18,9 +18,9 @@ from tests.e2e.promises.test_preemption import (
 from tests.e2e.promises.test_repair import told
 from tests.e2e.promises.test_volumes import await_a_volume
 from tests.support.cluster_stage import ClusterStage, Raw, eventually, names
-from tests.support.clusters import BESIDE, at_one_level
+from tests.support.clusters import BESIDE_NATIVE_GANGS, at_one_level
 
-pytestmark = [pytest.mark.e2e, at_one_level("fallback", BESIDE)]
+pytestmark = [pytest.mark.e2e, at_one_level("fallback", BESIDE_NATIVE_GANGS)]
 
 LONG = {"barrier_idle": ("60", "8")}
 """So that no deadline of the barrier ends what a story is about."""

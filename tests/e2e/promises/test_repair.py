@@ -12,14 +12,14 @@ import pytest
 from bench.cluster.nodes import node_name, node_object
 from serried.api.names import write_time
 from tests.support.cluster_stage import RACK, SCHEDULER, ClusterStage, eventually, indexed_spec, names
-from tests.support.clusters import BESIDE
+from tests.support.clusters import BESIDE_NATIVE_GANGS
 
 pytestmark = pytest.mark.e2e
 
 HOSTNAME = "kubernetes.io/hostname"
 WHOLE_NODE = "30"
 ONE_LEVEL = pytest.mark.parametrize("cluster", ["fallback"], indirect=True)
-ONE_LEVEL_AND_BESIDE = pytest.mark.parametrize("cluster", ["fallback", BESIDE], indirect=True)
+ONE_LEVEL_AND_BESIDE = pytest.mark.parametrize("cluster", ["fallback", BESIDE_NATIVE_GANGS], indirect=True)
 
 
 def run_gang(

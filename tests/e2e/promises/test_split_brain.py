@@ -6,9 +6,9 @@ import pytest
 
 from tests.chaos.rival import rival
 from tests.support.cluster_stage import ClusterStage, eventually, names
-from tests.support.clusters import BESIDE, at_one_level
+from tests.support.clusters import BESIDE_NATIVE_GANGS, at_one_level
 
-pytestmark = [pytest.mark.e2e, pytest.mark.full, at_one_level("fallback", BESIDE)]
+pytestmark = [pytest.mark.e2e, pytest.mark.full, at_one_level("fallback", BESIDE_NATIVE_GANGS)]
 
 SIZE = 8
 FITTING = 6

@@ -9,17 +9,17 @@ from tests.e2e.promises import test_preemption as preemption
 from tests.e2e.promises import test_preemption_victims as victims
 from tests.e2e.promises.test_preemption import create_high_class, run_low, submit
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, staged
-from tests.support.clusters import LEVELS, Find, on_older
+from tests.support.clusters import LEVELS, Find, on_older_kubernetes
 
 pytestmark = pytest.mark.e2e
 
-IN_1_36 = pytest.mark.parametrize("older", [on_older("1.36.4", level) for level in LEVELS], indirect=True)
+IN_1_36 = pytest.mark.parametrize("older", [on_older_kubernetes("1.36.4", level) for level in LEVELS], indirect=True)
 
 Story = Callable[[ClusterStage, str], None]
 """One that is told in 1.37, too: of a stage and the name of a high PriorityClass."""
 
 CLUSTERS = [
-    *(on_older(version, level) for version in ("1.36.4", "1.35.4") for level in LEVELS),
+    *(on_older_kubernetes(version, level) for version in ("1.36.4", "1.35.4") for level in LEVELS),
     pytest.param("1.37.1 native v1alpha3", marks=pytest.mark.full),  # beside v1beta1, which all other stories use
 ]
 
@@ -47,7 +47,7 @@ def test_a_job_waits_whole_and_runs_whole_in_one_rack(older: Cluster) -> None:
     stage.close()
 
 
-@pytest.mark.parametrize("older", [on_older("1.35.4", "native")], indirect=True)
+@pytest.mark.parametrize("older", [on_older_kubernetes("1.35.4", "native")], indirect=True)
 def test_in_1_35_every_replica_key_is_an_independent_gang(older: Cluster) -> None:
     stage = ClusterStage(older, "replicas")
     stage.create_group("serve", 3)

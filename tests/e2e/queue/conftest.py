@@ -10,7 +10,7 @@ import pytest
 from bench.cluster import Cluster, Spec
 from tests.e2e.queue.stage import QueueStage
 from tests.support.cluster_stage import staged
-from tests.support.clusters import GANG_GATES, running
+from tests.support.clusters import GANG_GATES, run_cluster
 
 SPEC = Spec(name="queue", nodes=4, racks=2, api="fallback", hold="filter")
 SPEC_BESIDE = replace(SPEC, api="native", server_gates=GANG_GATES, manager_gates=GANG_GATES, scheduler_gates=GANG_GATES)
@@ -19,7 +19,7 @@ SPEC_BESIDE = replace(SPEC, api="native", server_gates=GANG_GATES, manager_gates
 def make_cluster(
     name: str, directories: pytest.TempPathFactory, *arguments: str, spec: Spec = SPEC
 ) -> Iterator[Cluster]:
-    with running(replace(spec, name=f"queue-{name}", serried_args=arguments), directories) as started:
+    with run_cluster(replace(spec, name=f"queue-{name}", serried_args=arguments), directories) as started:
         yield started
 
 

@@ -4,11 +4,11 @@ import pytest
 
 from tests.e2e.queue.stage import QueueStage
 from tests.support.cluster_stage import eventually
-from tests.support.clusters import BESIDE
+from tests.support.clusters import BESIDE_NATIVE_GANGS
 
 pytestmark = pytest.mark.e2e
 
-ALSO_BESIDE = pytest.mark.parametrize("forecasting", ["fallback", BESIDE], indirect=True, scope="package")
+ALSO_BESIDE = pytest.mark.parametrize("forecasting", ["fallback", BESIDE_NATIVE_GANGS], indirect=True, scope="package")
 
 
 @ALSO_BESIDE

@@ -17,7 +17,7 @@ from tests.e2e.kinds.operators import at_work
 from tests.e2e.roles.audit import Audit, note_our_accounts
 from tests.e2e.roles.stage import RoleStage
 from tests.support import foreign_levels
-from tests.support.clusters import GANG_GATES, running
+from tests.support.clusters import GANG_GATES, run_cluster
 
 _IN_PAGES = "WatchList=false"
 _IMPATIENT = ("--barrier-idle", "8")
@@ -68,7 +68,7 @@ def _begin_fallback(flags: tuple[str, ...], directories: pytest.TempPathFactory)
         server_flags=flags,
         serried_args=_IMPATIENT,
     )
-    with running(spec, directories) as started:
+    with run_cluster(spec, directories) as started:
         install(started, Shape.OURS)
         foreign_levels.install(started)
         yield started

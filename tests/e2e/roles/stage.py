@@ -83,13 +83,13 @@ class RoleStage(PriorityStage):
         self._post(path, {"metadata": {"name": name}, **body})
         self._everybodys.append(f"{path}/{name}")
 
-    def begin_karpenter(self) -> None:
+    def create_karpenter_objects(self) -> None:
         """Karpenter's API is served, with one NodePool, as long as the story lasts."""
-        self._everybodys += foreign_autoscalers.begin_karpenter(self.cluster)
+        self._everybodys += foreign_autoscalers.create_karpenter_objects(self.cluster)
 
-    def begin_cluster_autoscaler(self) -> None:
+    def create_cluster_autoscaler_objects(self) -> None:
         """Cluster Autoscaler tells of itself, and serves ProvisioningRequests, as long as the story lasts."""
-        self._everybodys += foreign_autoscalers.begin_cluster_autoscaler(self.cluster)
+        self._everybodys += foreign_autoscalers.create_cluster_autoscaler_objects(self.cluster)
 
     def provisioning_requests(self) -> list[Raw]:
         """The ProvisioningRequests of the namespace."""

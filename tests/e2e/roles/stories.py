@@ -70,7 +70,7 @@ def binding_of_an_unknown_pod_is_an_error(stage: RoleStage) -> Check:
 
 def prepare_full_nodes_and_an_autoscaler(stage: RoleStage) -> None:
     stage.run_low()
-    stage.begin_cluster_autoscaler()
+    stage.create_cluster_autoscaler_objects()
 
 
 def nodes_of_the_first_gang_are_kept_from_autoscalers(stage: RoleStage) -> Check:
@@ -285,7 +285,7 @@ def job_that_names_a_level_gets_its_group(stage: RoleStage) -> Check:
 
 
 def prepare_karpenter(stage: RoleStage) -> None:
-    stage.begin_karpenter()
+    stage.create_karpenter_objects()
 
 
 def node_pools_are_read(stage: RoleStage) -> Check:
@@ -300,7 +300,7 @@ def what_an_autoscaler_says_is_told(stage: RoleStage) -> Check:
 
 
 def prepare_cluster_autoscaler(stage: RoleStage) -> None:
-    stage.begin_cluster_autoscaler()
+    stage.create_cluster_autoscaler_objects()
 
 
 def cluster_autoscaler_is_found(stage: RoleStage) -> Check:
@@ -313,7 +313,7 @@ def provisioning_request_is_made_for_a_gang(stage: RoleStage) -> Check:
 
 
 def prepare_provisioning_request(stage: RoleStage) -> None:
-    stage.begin_cluster_autoscaler()
+    stage.create_cluster_autoscaler_objects()
     _create_large_gang(stage)
     eventually("the ProvisioningRequest", stage.provisioning_requests, 30)
 

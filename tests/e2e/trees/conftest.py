@@ -6,7 +6,7 @@ import pytest
 
 from bench.cluster import Cluster, Spec
 from tests.e2e.trees.stage import TreeStage
-from tests.support.clusters import LEVELS, on_next_scheduler, running
+from tests.support.clusters import LEVELS, on_next_scheduler, run_cluster
 
 GATES = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true", "CompositePodGroup=true")
 """CompositePodGroups are alpha in 1.37, and need the other two."""
@@ -27,7 +27,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         server_gates=GATES if level == "native" else (),
         serried_args=("--barrier-idle", "8"),
     )
-    with running(spec, tmp_path_factory) as started:
+    with run_cluster(spec, tmp_path_factory) as started:
         yield started
 
 

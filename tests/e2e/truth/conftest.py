@@ -8,7 +8,7 @@ from bench.cluster import Cluster, Spec
 from bench.cluster.spec import DEFAULT_VERSION
 from tests.e2e.truth.recording import recording
 from tests.e2e.truth.stage import TruthStage
-from tests.support.clusters import NEXT_SCHEDULER, on_kubernetes, on_next_scheduler, running
+from tests.support.clusters import NEXT_SCHEDULER, on_kubernetes, on_next_scheduler, run_cluster
 
 _ADMISSION = "disable-admission-plugins=ServiceAccount,TaintNodesByCondition,StorageObjectInUseProtection"
 """The flag without the admission plugins that write what kube-controller-manager would have to remove again."""
@@ -30,7 +30,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         serried=False,
         server_flags=(_ADMISSION,),
     )
-    with running(spec, tmp_path_factory) as started:
+    with run_cluster(spec, tmp_path_factory) as started:
         # It binds claims, and deletes pods whose node is gone by their names, which newer pods may have by then.
         started.kill("kube-controller-manager")
         yield started

@@ -6,7 +6,7 @@ import pytest
 
 from bench.cluster import Cluster, Spec
 from tests.e2e.upstream.stage import UpstreamStage
-from tests.support.clusters import running
+from tests.support.clusters import run_cluster
 
 _GATES = ("GenericWorkload=true", "WorkloadWithJob=true")
 
@@ -14,7 +14,7 @@ _GATES = ("GenericWorkload=true", "WorkloadWithJob=true")
 @pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     spec = Spec(name="upstream", nodes=12, racks=4, hold="filter", server_gates=_GATES, manager_gates=_GATES)
-    with running(spec, tmp_path_factory) as started:
+    with run_cluster(spec, tmp_path_factory) as started:
         yield started
 
 

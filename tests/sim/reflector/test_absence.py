@@ -11,12 +11,12 @@ from serried.kube.retry import Backoff
 from serried.kube.wire import PODS, RESERVATIONS
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import Fault, calls
-from tests.support.reflector_harness import AT_THE_SECOND, counting_after, following, pod, wait_until
+from tests.support.reflector_harness import BELIEVE_SECOND_ANSWER, believe_after, following, pod, wait_until
 
 EVER = 1_000_000
 
 
-AT_ONCE = counting_after(0.0)
+AT_ONCE = believe_after(0.0)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def answer_404(server: FakeApiServer, times: int = 1) -> Fault:
 
 
 async def test_one_404_of_a_served_kind_ends_nothing(either: FakeApiServer) -> None:
-    async with following(either, RESERVATIONS, AT_THE_SECOND) as scene:
+    async with following(either, RESERVATIONS, BELIEVE_SECOND_ANSWER) as scene:
         await scene.sink.await_state(lambda: scene.sink.count(Listed) == 1)
         await asyncio.wait_for(either.await_watch(RESERVATIONS), 10)
         lists = scene.lists
@@ -47,7 +47,7 @@ async def test_one_404_of_a_served_kind_ends_nothing(either: FakeApiServer) -> N
 
 
 async def test_404s_with_another_answer_between_them_do_not_add_up(server: FakeApiServer) -> None:
-    async with following(server, RESERVATIONS, AT_THE_SECOND) as scene:
+    async with following(server, RESERVATIONS, BELIEVE_SECOND_ANSWER) as scene:
         for number in range(3):
             await wait_until(lambda: bool(server.watches))
             answer_404(server)
@@ -61,7 +61,7 @@ async def test_404s_with_another_answer_between_them_do_not_add_up(server: FakeA
 async def test_a_connection_that_is_lost_between_two_404s_says_that_they_are_not_in_a_row(
     server: FakeApiServer,
 ) -> None:
-    async with following(server, RESERVATIONS, AT_THE_SECOND) as scene:
+    async with following(server, RESERVATIONS, BELIEVE_SECOND_ANSWER) as scene:
         await wait_until(lambda: bool(server.watches))
         for _ in range(3):
             answer_404(server)
@@ -74,7 +74,7 @@ async def test_a_connection_that_is_lost_between_two_404s_says_that_they_are_not
 
 
 async def test_many_404s_in_a_moment_do_not_count(server: FakeApiServer) -> None:
-    async with following(server, RESERVATIONS, counting_after(3600.0)) as scene:
+    async with following(server, RESERVATIONS, believe_after(3600.0)) as scene:
         await wait_until(lambda: bool(server.watches))
         order = answer_404(server, times=20)
         server.end_watches()
@@ -84,7 +84,7 @@ async def test_many_404s_in_a_moment_do_not_count(server: FakeApiServer) -> None
 
 
 async def test_404s_that_last_end_the_kind(either: FakeApiServer) -> None:
-    async with following(either, RESERVATIONS, counting_after(0.05)) as scene:
+    async with following(either, RESERVATIONS, believe_after(0.05)) as scene:
         await scene.sink.await_state(lambda: scene.sink.count(Listed) == 1)
         await asyncio.wait_for(either.await_watch(RESERVATIONS), 10)
         either.served.discard(RESERVATIONS)
@@ -129,7 +129,7 @@ async def test_a_404_that_is_no_api_servers_never_counts(either: FakeApiServer, 
 
 
 async def test_the_text_of_an_api_server_for_a_path_without_handlers_counts(server: FakeApiServer) -> None:
-    async with following(server, RESERVATIONS, AT_THE_SECOND) as scene:
+    async with following(server, RESERVATIONS, BELIEVE_SECOND_ANSWER) as scene:
         await scene.sink.await_state(lambda: scene.sink.count(Listed) == 1)
         server.intercept(calls("GET"), times=EVER, status=404, page="404 page not found\n")
         server.end_watches()
@@ -137,7 +137,7 @@ async def test_the_text_of_an_api_server_for_a_path_without_handlers_counts(serv
 
 
 async def test_before_the_first_list_the_first_404_may_count(server: FakeApiServer) -> None:
-    absent = replace(counting_after(3600.0), absent_after=0.0)
+    absent = replace(believe_after(3600.0), absent_after=0.0)
     answer_404(server)
     async with following(server, RESERVATIONS, absent) as scene:
         await scene.sink.await_state(lambda: scene.sink.count(Unserved) == 1)
@@ -174,7 +174,7 @@ async def test_it_is_asked_for_as_soon_if_it_was_away_for_too_short_a_time_to_co
     monkeypatch.setattr("random.uniform", uniform)
     answer_404(server, times=20)
     server.reject(calls("GET"), times=2, status=429, message="storage is (re)initializing")
-    timing = replace(counting_after(3600.0), backoff=Backoff(0.001, cap=30.0))
+    timing = replace(believe_after(3600.0), backoff=Backoff(0.001, cap=30.0))
     async with following(server, RESERVATIONS, timing) as scene:
         await scene.sink.await_objects("a", "b")
         assert scene.sink.count(Unserved) == 0

@@ -6,7 +6,7 @@ from serried.kube.reflector import Deleted, Denied, Listed, Relisted
 from serried.kube.wire import RESERVATIONS
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import Fault, calls
-from tests.support.reflector_harness import AT_THE_SECOND, counting_after, following, pod, wait_until
+from tests.support.reflector_harness import BELIEVE_SECOND_ANSWER, believe_after, following, pod, wait_until
 
 EVER = 1_000_000
 
@@ -17,7 +17,7 @@ def answer_403(server: FakeApiServer, times: int = 1) -> Fault:
 
 
 async def test_one_403_is_nothing_and_the_watch_is_resumed(either: FakeApiServer) -> None:
-    async with following(either, RESERVATIONS, AT_THE_SECOND) as scene:
+    async with following(either, RESERVATIONS, BELIEVE_SECOND_ANSWER) as scene:
         await scene.sink.await_state(lambda: scene.sink.count(Listed) == 1)
         await asyncio.wait_for(either.await_watch(RESERVATIONS), 10)
         lists = scene.lists
@@ -31,7 +31,7 @@ async def test_one_403_is_nothing_and_the_watch_is_resumed(either: FakeApiServer
 
 
 async def test_many_403s_in_a_moment_are_nothing(server: FakeApiServer) -> None:
-    async with following(server, RESERVATIONS, counting_after(3600.0)) as scene:
+    async with following(server, RESERVATIONS, believe_after(3600.0)) as scene:
         await wait_until(lambda: bool(server.watches))
         order = answer_403(server, times=20)
         server.end_watches()
@@ -41,7 +41,7 @@ async def test_many_403s_in_a_moment_are_nothing(server: FakeApiServer) -> None:
 
 
 async def test_403s_with_another_answer_between_them_do_not_add_up(server: FakeApiServer) -> None:
-    async with following(server, RESERVATIONS, AT_THE_SECOND) as scene:
+    async with following(server, RESERVATIONS, BELIEVE_SECOND_ANSWER) as scene:
         await wait_until(lambda: bool(server.watches))
         for status in (403, 404, 403, 500, 403):
             server.reject(calls("GET"), status=status, reason="NotFound" if status == 404 else "")
@@ -54,7 +54,7 @@ async def test_403s_with_another_answer_between_them_do_not_add_up(server: FakeA
 
 async def test_403s_that_last_are_said_and_a_new_list_says_when_they_are_over(server: FakeApiServer) -> None:
     server.add(RESERVATIONS, pod("a"))
-    async with following(server, RESERVATIONS, counting_after(0.05)) as scene:
+    async with following(server, RESERVATIONS, believe_after(0.05)) as scene:
         await wait_until(lambda: bool(server.watches))
         order = answer_403(server, EVER)
         server.end_watches()
@@ -66,6 +66,6 @@ async def test_403s_that_last_are_said_and_a_new_list_says_when_they_are_over(se
 
 async def test_before_the_first_list_one_403_is_said(server: FakeApiServer) -> None:
     answer_403(server)
-    async with following(server, RESERVATIONS, counting_after(3600.0)) as scene:
+    async with following(server, RESERVATIONS, believe_after(3600.0)) as scene:
         await scene.sink.await_state(lambda: scene.sink.count(Listed) == 1)
         assert scene.sink.count(Denied) == 1

@@ -22,7 +22,7 @@ TOKEN = "a-good-token"
 READER = "system:serviceaccount:team:reader"
 
 
-class House:
+class GuardHarness:
     """A guard before three pages, and the API server that it asks."""
 
     def __init__(self, demand: TokenDemand = TokenDemand.REMOTE) -> None:
@@ -73,8 +73,8 @@ class House:
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def harness() -> GuardHarness:
+    return GuardHarness()
 
 
 def refusal(status: int, message: str) -> Unavailable:
@@ -82,60 +82,60 @@ def refusal(status: int, message: str) -> Unavailable:
 
 
 class TestWhoComesFromElsewhere:
-    async def test_may_look_with_the_token_of_one_who_may(self, house: House) -> None:
-        assert (await house.ask()).json() == "answered"
+    async def test_may_look_with_the_token_of_one_who_may(self, harness: GuardHarness) -> None:
+        assert (await harness.ask()).json() == "answered"
 
-    async def test_may_look_for_as_long_as_the_answer_about_the_token_counts(self, house: House) -> None:
-        assert (await house.ask("/debug/stream")).json() == str(KEPT)
+    async def test_may_look_for_as_long_as_the_answer_about_the_token_counts(self, harness: GuardHarness) -> None:
+        assert (await harness.ask("/debug/stream")).json() == str(KEPT)
 
     @pytest.mark.parametrize("path", ["/livez", "/readyz"])
-    async def test_probes_need_no_token(self, house: House, path: str) -> None:
-        assert (await house.ask(path, "", scheme="http")).status_code == 200
-        assert house.fake_reviews.asked == []
+    async def test_probes_need_no_token(self, harness: GuardHarness, path: str) -> None:
+        assert (await harness.ask(path, "", scheme="http")).status_code == 200
+        assert harness.fake_reviews.asked == []
 
     @pytest.mark.parametrize("path", ["/metrics", "/debug/queue", "/debug/nothing", "/nothing", "//livez", "/livez/"])
-    async def test_without_a_token_is_told_how_to_come(self, house: House, path: str) -> None:
-        answer = await house.ask(path, "")
+    async def test_without_a_token_is_told_how_to_come(self, harness: GuardHarness, path: str) -> None:
+        answer = await harness.ask(path, "")
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"] == "Bearer"
         assert "port-forward" in answer.json()["detail"]
 
-    async def test_with_a_token_that_is_nobodys_is_refused(self, house: House) -> None:
-        answer = await house.ask(token="invented")
+    async def test_with_a_token_that_is_nobodys_is_refused(self, harness: GuardHarness) -> None:
+        answer = await harness.ask(token="invented")
         assert (answer.status_code, "knows no user" in answer.text) == (401, True)
 
-    async def test_without_the_right_reads_which_one_and_as_whom(self, house: House) -> None:
-        answer = await house.ask("/debug/nodes")
+    async def test_without_the_right_reads_which_one_and_as_whom(self, harness: GuardHarness) -> None:
+        answer = await harness.ask("/debug/nodes")
         assert answer.status_code == 403
         assert f"{READER} may not get /debug/nodes: bind the ClusterRole serried-debug-reader" in answer.text
 
-    async def test_the_method_is_what_may_be_done(self, house: House) -> None:
-        assert (await house.ask(method="POST")).status_code == 403
-        house.fake_reviews.grants.add((READER, "post", "/debug/queue"))
-        house.clock.advance(KEPT)
-        assert (await house.ask(method="POST")).status_code == 200
+    async def test_the_method_is_what_may_be_done(self, harness: GuardHarness) -> None:
+        assert (await harness.ask(method="POST")).status_code == 403
+        harness.fake_reviews.grants.add((READER, "post", "/debug/queue"))
+        harness.clock.advance(KEPT)
+        assert (await harness.ask(method="POST")).status_code == 200
 
-    async def test_a_token_in_the_header_of_our_own_counts_as_well(self, house: House) -> None:
-        assert (await house.ask(token="", headers={"X-Serried-Token": TOKEN})).status_code == 200
+    async def test_a_token_in_the_header_of_our_own_counts_as_well(self, harness: GuardHarness) -> None:
+        assert (await harness.ask(token="", headers={"X-Serried-Token": TOKEN})).status_code == 200
 
     @pytest.mark.parametrize("shown", ["Basic dXNlcjpwYXNz", "Bearer", "Bearer ", TOKEN])
-    async def test_other_credentials_are_none(self, house: House, shown: str) -> None:
-        assert (await house.ask(token="", headers={"Authorization": shown})).status_code == 401
-        assert house.fake_reviews.asked == []
+    async def test_other_credentials_are_none(self, harness: GuardHarness, shown: str) -> None:
+        assert (await harness.ask(token="", headers={"Authorization": shown})).status_code == 401
+        assert harness.fake_reviews.asked == []
 
-    async def test_plain_http_is_refused_before_a_token_is_looked_at(self, house: House) -> None:
-        answer = await house.ask(scheme="http")
+    async def test_plain_http_is_refused_before_a_token_is_looked_at(self, harness: GuardHarness) -> None:
+        answer = await harness.ask(scheme="http")
         assert (answer.status_code, "https" in answer.text) == (400, True)
-        assert house.fake_reviews.asked == []
+        assert harness.fake_reviews.asked == []
 
     @pytest.mark.parametrize(("path", "token"), [("/debug/" + "x" * 2000, TOKEN), ("/debug/queue", "x" * 20_000)])
-    async def test_what_is_too_long_is_not_asked_about(self, house: House, path: str, token: str) -> None:
-        assert (await house.ask(path, token)).status_code in {401, 414}
-        assert house.fake_reviews.asked == []
+    async def test_what_is_too_long_is_not_asked_about(self, harness: GuardHarness, path: str, token: str) -> None:
+        assert (await harness.ask(path, token)).status_code in {401, 414}
+        assert harness.fake_reviews.asked == []
 
-    async def test_who_they_are_is_told_to_the_api_server_in_full(self, house: House) -> None:
-        await house.ask()
-        assert house.fake_reviews.specs[1] == {
+    async def test_who_they_are_is_told_to_the_api_server_in_full(self, harness: GuardHarness) -> None:
+        await harness.ask()
+        assert harness.fake_reviews.specs[1] == {
             "user": READER,
             "uid": "1",
             "groups": ["team"],
@@ -146,48 +146,50 @@ class TestWhoComesFromElsewhere:
 
 class TestWhoIsThereAlready:
     @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
-    async def test_loopback_needs_nothing(self, house: House, address: str) -> None:
-        assert (await house.ask(token="", peer=(address, 1), scheme="http")).status_code == 200
+    async def test_loopback_needs_nothing(self, harness: GuardHarness, address: str) -> None:
+        assert (await harness.ask(token="", peer=(address, 1), scheme="http")).status_code == 200
 
-    async def test_and_may_look_for_ever(self, house: House) -> None:
-        assert (await house.ask("/debug/stream", "", peer=("127.0.0.1", 1))).json() == "inf"
+    async def test_and_may_look_for_ever(self, harness: GuardHarness) -> None:
+        assert (await harness.ask("/debug/stream", "", peer=("127.0.0.1", 1))).json() == "inf"
 
     @pytest.mark.parametrize("address", ["127.0.0.6", "::ffff:127.0.0.6", "127.8.9.1"])
     async def test_the_proxy_of_a_mesh_does_not_lend_its_place_to_those_it_speaks_for(
-        self, house: House, address: str
+        self, harness: GuardHarness, address: str
     ) -> None:
-        assert (await house.ask(token="", peer=(address, 1))).status_code == 401
+        assert (await harness.ask(token="", peer=(address, 1))).status_code == 401
 
     @pytest.mark.parametrize("address", ["10.0.0.1", "::ffff:10.0.0.1", "fd00::1", "169.254.1.1", "", "localhost"])
-    async def test_other_addresses_are_elsewhere(self, house: House, address: str) -> None:
-        assert (await house.ask(token="", peer=(address, 1))).status_code == 401
+    async def test_other_addresses_are_elsewhere(self, harness: GuardHarness, address: str) -> None:
+        assert (await harness.ask(token="", peer=(address, 1))).status_code == 401
 
-    async def test_what_a_proxy_would_say_of_the_caller_does_not_count(self, house: House) -> None:
+    async def test_what_a_proxy_would_say_of_the_caller_does_not_count(self, harness: GuardHarness) -> None:
         said = {"X-Forwarded-For": "127.0.0.1", "X-Real-IP": "127.0.0.1", "Forwarded": "for=127.0.0.1"}
-        assert (await house.ask(token="", headers=said)).status_code == 401
+        assert (await harness.ask(token="", headers=said)).status_code == 401
 
     async def test_where_loopback_is_shared_it_needs_a_token_too_by_plain_http_as_well(self) -> None:
-        house = House(TokenDemand.ALWAYS)
-        assert (await house.ask(token="", peer=("127.0.0.1", 1), scheme="http")).status_code == 401
-        assert (await house.ask(peer=("127.0.0.1", 1), scheme="http")).status_code == 200
+        harness = GuardHarness(TokenDemand.ALWAYS)
+        assert (await harness.ask(token="", peer=("127.0.0.1", 1), scheme="http")).status_code == 401
+        assert (await harness.ask(peer=("127.0.0.1", 1), scheme="http")).status_code == 200
 
     async def test_where_no_tokens_are_asked_for_everybody_may_look(self) -> None:
-        house = House(TokenDemand.OFF)
-        assert (await house.ask(token="", scheme="http")).status_code == 200
+        harness = GuardHarness(TokenDemand.OFF)
+        assert (await harness.ask(token="", scheme="http")).status_code == 200
 
 
 class TestByWhichNameTheyComeByLoopback:
     @pytest.mark.parametrize(
         "host", ["localhost", "LOCALHOST:1", "127.0.0.1:8912", "[::1]:8912", "[::1]", "10.0.0.7:80"]
     )
-    async def test_who_asks_for_localhost_or_an_address_needs_nothing(self, house: House, host: str) -> None:
-        assert (await house.ask(token="", peer=HERE, scheme="http", host=host)).status_code == 200
+    async def test_who_asks_for_localhost_or_an_address_needs_nothing(self, harness: GuardHarness, host: str) -> None:
+        assert (await harness.ask(token="", peer=HERE, scheme="http", host=host)).status_code == 200
 
     @pytest.mark.parametrize(
         "host", ["evil.example", "evil.example:8912", "localhost.evil.example", "127.0.0.1.evil", "a:b"]
     )
-    async def test_a_web_page_that_has_its_own_name_mean_loopback_reads_nothing(self, house: House, host: str) -> None:
-        answer = await house.ask(token="", peer=HERE, scheme="http", headers={"Host": host})
+    async def test_a_web_page_that_has_its_own_name_mean_loopback_reads_nothing(
+        self, harness: GuardHarness, host: str
+    ) -> None:
+        answer = await harness.ask(token="", peer=HERE, scheme="http", headers={"Host": host})
         assert (answer.status_code, "ask for localhost" in answer.text) == (401, True)
 
     def test_each_name_counts_where_there_are_two(self) -> None:
@@ -196,159 +198,159 @@ class TestByWhichNameTheyComeByLoopback:
     def test_where_no_name_is_said_none_is_wrong(self) -> None:
         assert names_address([(b"accept", b"*/*")])
 
-    async def test_by_another_name_a_token_is_enough(self, house: House) -> None:
-        assert (await house.ask(peer=HERE, scheme="http", host="jump.example:8912")).status_code == 200
+    async def test_by_another_name_a_token_is_enough(self, harness: GuardHarness) -> None:
+        assert (await harness.ask(peer=HERE, scheme="http", host="jump.example:8912")).status_code == 200
 
-    async def test_probes_may_use_any_name(self, house: House) -> None:
-        assert (await house.ask("/livez", "", peer=HERE, scheme="http", host="node.example")).status_code == 200
+    async def test_probes_may_use_any_name(self, harness: GuardHarness) -> None:
+        assert (await harness.ask("/livez", "", peer=HERE, scheme="http", host="node.example")).status_code == 200
 
     async def test_where_a_token_is_needed_anyway_no_other_name_is_recommended(self) -> None:
-        answer = await House(TokenDemand.ALWAYS).ask(token="", peer=HERE, scheme="http", host="evil.example")
+        answer = await GuardHarness(TokenDemand.ALWAYS).ask(token="", peer=HERE, scheme="http", host="evil.example")
         assert (answer.status_code, "ask for localhost" in answer.text) == (401, False)
 
     async def test_where_no_tokens_are_asked_for_the_name_does_not_matter(self) -> None:
-        house = House(TokenDemand.OFF)
-        assert (await house.ask(token="", peer=HERE, scheme="http", host="x.example")).status_code == 200
+        harness = GuardHarness(TokenDemand.OFF)
+        assert (await harness.ask(token="", peer=HERE, scheme="http", host="x.example")).status_code == 200
 
 
 class TestWhatStrangersHaveForNothing:
-    async def test_invented_tokens_and_paths_are_reviewed_only_so_often(self, house: House) -> None:
-        await house.ask()
-        begun = house.clock()
-        statuses = {(await house.ask(token=f"invented-{number}")).status_code for number in range(200)}
-        statuses |= {(await house.ask(f"/debug/{number}")).status_code for number in range(100)}
-        assert (statuses, len(house.fake_reviews.asked)) == ({401, 403}, 302)
-        assert house.clock() - begun == pytest.approx((302 - 200) / 50)
+    async def test_invented_tokens_and_paths_are_reviewed_only_so_often(self, harness: GuardHarness) -> None:
+        await harness.ask()
+        begun = harness.clock()
+        statuses = {(await harness.ask(token=f"invented-{number}")).status_code for number in range(200)}
+        statuses |= {(await harness.ask(f"/debug/{number}")).status_code for number in range(100)}
+        assert (statuses, len(harness.fake_reviews.asked)) == ({401, 403}, 302)
+        assert harness.clock() - begun == pytest.approx((302 - 200) / 50)
 
-    async def test_while_they_are_reviewed_who_is_known_does_not_wait(self, house: House) -> None:
-        await house.ask()
-        house.fake_reviews.open.clear()
-        crowd = [asyncio.create_task(house.ask(token=f"invented-{number}")) for number in range(100)]
-        await until(lambda: len(house.fake_reviews.asked) == 3)
-        assert (await house.ask()).status_code == 200
-        assert (await house.ask("/livez", "", scheme="http")).status_code == 200
-        house.fake_reviews.open.set()
+    async def test_while_they_are_reviewed_who_is_known_does_not_wait(self, harness: GuardHarness) -> None:
+        await harness.ask()
+        harness.fake_reviews.open.clear()
+        crowd = [asyncio.create_task(harness.ask(token=f"invented-{number}")) for number in range(100)]
+        await until(lambda: len(harness.fake_reviews.asked) == 3)
+        assert (await harness.ask()).status_code == 200
+        assert (await harness.ask("/livez", "", scheme="http")).status_code == 200
+        harness.fake_reviews.open.set()
         assert {(await ask).status_code for ask in crowd} == {401}
 
-    async def test_who_hangs_up_keeps_nobody_from_being_reviewed(self, house: House) -> None:
-        house.fake_reviews.open.clear()
-        gone = asyncio.create_task(house.ask())
-        await until(lambda: len(house.fake_reviews.asked) == 1)
-        again = asyncio.create_task(house.ask())
+    async def test_who_hangs_up_keeps_nobody_from_being_reviewed(self, harness: GuardHarness) -> None:
+        harness.fake_reviews.open.clear()
+        gone = asyncio.create_task(harness.ask())
+        await until(lambda: len(harness.fake_reviews.asked) == 1)
+        again = asyncio.create_task(harness.ask())
         gone.cancel()
-        house.fake_reviews.open.set()
+        harness.fake_reviews.open.set()
         assert (await again).status_code == 200
 
-    async def test_they_take_no_place_of_a_reader(self, house: House) -> None:
-        house.fake_reviews.open.clear()
-        crowd = [asyncio.create_task(house.ask(token=f"invented-{number}")) for number in range(100)]
-        assert (await house.ask(token="", peer=HERE)).status_code == 200
-        house.fake_reviews.open.set()
+    async def test_they_take_no_place_of_a_reader(self, harness: GuardHarness) -> None:
+        harness.fake_reviews.open.clear()
+        crowd = [asyncio.create_task(harness.ask(token=f"invented-{number}")) for number in range(100)]
+        assert (await harness.ask(token="", peer=HERE)).status_code == 200
+        harness.fake_reviews.open.set()
         await asyncio.gather(*crowd)
 
-    async def test_who_comes_when_many_are_answered_is_told_to_come_back(self, house: House) -> None:
-        asks = [asyncio.create_task(house.ask("/slow", "", peer=HERE)) for _ in range(66)]
+    async def test_who_comes_when_many_are_answered_is_told_to_come_back(self, harness: GuardHarness) -> None:
+        asks = [asyncio.create_task(harness.ask("/slow", "", peer=HERE)) for _ in range(66)]
         await until(lambda: sum(ask.done() for ask in asks) == 2)
         refused = [ask.result() for ask in asks if ask.done()]
         assert {(answer.status_code, answer.headers["retry-after"]) for answer in refused} == {(503, "5")}
-        assert (await house.ask("/livez", "", peer=HERE)).status_code == 200
-        house.patience.set()
+        assert (await harness.ask("/livez", "", peer=HERE)).status_code == 200
+        harness.patience.set()
         assert sorted([(await ask).status_code for ask in asks]) == [200] * 64 + [503] * 2
-        assert (await house.ask(token="", peer=HERE)).status_code == 200
+        assert (await harness.ask(token="", peer=HERE)).status_code == 200
 
-    async def test_nothing_is_read_of_who_is_refused(self, house: House) -> None:
-        sender = Caller(house.guard)
+    async def test_nothing_is_read_of_who_is_refused(self, harness: GuardHarness) -> None:
+        sender = Caller(harness.guard)
         await sender.answer
         assert (sender.read, sender.sent[0]["status"]) == (0, 401)
 
 
 class TestWhatIsKept:
-    async def test_the_api_server_is_asked_once_for_as_long_as_its_word_counts(self, house: House) -> None:
+    async def test_the_api_server_is_asked_once_for_as_long_as_its_word_counts(self, harness: GuardHarness) -> None:
         for _ in range(3):
-            assert (await house.ask()).status_code == 200
-        assert house.fake_reviews.asked == ["TokenReview", "SubjectAccessReview"]
-        house.clock.advance(KEPT)
-        await house.ask()
-        assert house.fake_reviews.asked == ["TokenReview", "SubjectAccessReview"] * 2
+            assert (await harness.ask()).status_code == 200
+        assert harness.fake_reviews.asked == ["TokenReview", "SubjectAccessReview"]
+        harness.clock.advance(KEPT)
+        await harness.ask()
+        assert harness.fake_reviews.asked == ["TokenReview", "SubjectAccessReview"] * 2
 
-    async def test_a_token_that_is_taken_away_is_refused_when_that_time_is_over(self, house: House) -> None:
-        await house.ask()
-        house.fake_reviews.users.clear()
-        house.clock.advance(KEPT - 1)
-        assert (await house.ask()).status_code == 200
-        house.clock.advance(1)
-        assert (await house.ask()).status_code == 401
+    async def test_a_token_that_is_taken_away_is_refused_when_that_time_is_over(self, harness: GuardHarness) -> None:
+        await harness.ask()
+        harness.fake_reviews.users.clear()
+        harness.clock.advance(KEPT - 1)
+        assert (await harness.ask()).status_code == 200
+        harness.clock.advance(1)
+        assert (await harness.ask()).status_code == 401
 
-    async def test_a_right_that_is_taken_away_is_refused_when_that_time_is_over(self, house: House) -> None:
-        await house.ask()
-        house.fake_reviews.grants.clear()
-        house.clock.advance(KEPT - 1)
-        assert (await house.ask()).status_code == 200
-        house.clock.advance(1)
-        assert (await house.ask()).status_code == 403
+    async def test_a_right_that_is_taken_away_is_refused_when_that_time_is_over(self, harness: GuardHarness) -> None:
+        await harness.ask()
+        harness.fake_reviews.grants.clear()
+        harness.clock.advance(KEPT - 1)
+        assert (await harness.ask()).status_code == 200
+        harness.clock.advance(1)
+        assert (await harness.ask()).status_code == 403
 
-    async def test_a_right_that_is_given_counts_sooner(self, house: House) -> None:
-        assert (await house.ask("/debug/nodes")).status_code == 403
-        house.fake_reviews.grants.add((READER, "get", "/debug/nodes"))
-        assert (await house.ask("/debug/nodes")).status_code == 403
-        house.clock.advance(10)
-        assert (await house.ask("/debug/nodes")).status_code == 200
+    async def test_a_right_that_is_given_counts_sooner(self, harness: GuardHarness) -> None:
+        assert (await harness.ask("/debug/nodes")).status_code == 403
+        harness.fake_reviews.grants.add((READER, "get", "/debug/nodes"))
+        assert (await harness.ask("/debug/nodes")).status_code == 403
+        harness.clock.advance(10)
+        assert (await harness.ask("/debug/nodes")).status_code == 200
 
-    async def test_the_right_of_one_token_is_not_that_of_another_of_the_same_name(self, house: House) -> None:
-        house.fake_reviews.users |= {"in-the-group": "jane", "in-no-group": "jane"}
-        house.fake_reviews.groups |= {"in-the-group": ["operators"], "in-no-group": []}
-        house.fake_reviews.grants.add(("operators", "get", "/debug/nodes"))
-        assert (await house.ask("/debug/nodes", "in-the-group")).status_code == 200
-        assert (await house.ask("/debug/nodes", "in-no-group")).status_code == 403
+    async def test_the_right_of_one_token_is_not_that_of_another_of_the_same_name(self, harness: GuardHarness) -> None:
+        harness.fake_reviews.users |= {"in-the-group": "jane", "in-no-group": "jane"}
+        harness.fake_reviews.groups |= {"in-the-group": ["operators"], "in-no-group": []}
+        harness.fake_reviews.grants.add(("operators", "get", "/debug/nodes"))
+        assert (await harness.ask("/debug/nodes", "in-the-group")).status_code == 200
+        assert (await harness.ask("/debug/nodes", "in-no-group")).status_code == 403
 
-    async def test_those_who_ask_the_same_at_once_share_one_review(self, house: House) -> None:
-        house.fake_reviews.open.clear()
-        asks = [asyncio.create_task(house.ask()) for _ in range(50)]
-        await until(lambda: len(house.fake_reviews.asked) == 1)
-        house.fake_reviews.open.set()
+    async def test_those_who_ask_the_same_at_once_share_one_review(self, harness: GuardHarness) -> None:
+        harness.fake_reviews.open.clear()
+        asks = [asyncio.create_task(harness.ask()) for _ in range(50)]
+        await until(lambda: len(harness.fake_reviews.asked) == 1)
+        harness.fake_reviews.open.set()
         assert {(await ask).status_code for ask in asks} == {200}
-        assert house.fake_reviews.asked == ["TokenReview", "SubjectAccessReview"]
+        assert harness.fake_reviews.asked == ["TokenReview", "SubjectAccessReview"]
 
     async def test_neither_what_is_kept_nor_the_log_has_a_token(
-        self, house: House, caplog: pytest.LogCaptureFixture
+        self, harness: GuardHarness, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.DEBUG)
-        await house.ask()
-        house.fake_reviews.error = refusal(0, "no way there")
-        await house.ask(token="another-token")
-        kept = list_strings(house.guard)
+        await harness.ask()
+        harness.fake_reviews.error = refusal(0, "no way there")
+        await harness.ask(token="another-token")
+        kept = list_strings(harness.guard)
         assert READER in kept, "this test looks where nothing is kept"
         assert not [text for text in [*kept, caplog.text] if TOKEN in text or "another-token" in text]
 
 
 class TestTheApiServerIsDown:
-    async def test_who_was_known_goes_on_for_a_time_and_then_reads_why_not(self, house: House) -> None:
-        await house.ask()
-        house.fake_reviews.error = refusal(0, "no answer in 5 s")
-        assert (await house.ask()).status_code == 200
-        house.clock.advance(KEPT)
-        answer = await house.ask()
+    async def test_who_was_known_goes_on_for_a_time_and_then_reads_why_not(self, harness: GuardHarness) -> None:
+        await harness.ask()
+        harness.fake_reviews.error = refusal(0, "no answer in 5 s")
+        assert (await harness.ask()).status_code == 200
+        harness.clock.advance(KEPT)
+        answer = await harness.ask()
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
         assert "does not answer" in answer.json()["detail"]
 
-    async def test_it_is_asked_again_as_soon_as_it_is_back(self, house: House) -> None:
-        house.fake_reviews.error = refusal(503, "")
-        assert (await house.ask()).status_code == 503
-        house.fake_reviews.error = None
-        assert (await house.ask()).status_code == 200
+    async def test_it_is_asked_again_as_soon_as_it_is_back(self, harness: GuardHarness) -> None:
+        harness.fake_reviews.error = refusal(503, "")
+        assert (await harness.ask()).status_code == 503
+        harness.fake_reviews.error = None
+        assert (await harness.ask()).status_code == 200
 
-    async def test_loopback_and_probes_do_not_wait_for_it(self, house: House) -> None:
-        house.fake_reviews.open.clear()
-        waiting = asyncio.create_task(house.ask())
-        await until(lambda: len(house.fake_reviews.asked) == 1)
-        assert (await house.ask("/readyz", "")).status_code == 200
-        assert (await house.ask(token="", peer=("127.0.0.1", 1))).status_code == 200
-        house.fake_reviews.open.set()
+    async def test_loopback_and_probes_do_not_wait_for_it(self, harness: GuardHarness) -> None:
+        harness.fake_reviews.open.clear()
+        waiting = asyncio.create_task(harness.ask())
+        await until(lambda: len(harness.fake_reviews.asked) == 1)
+        assert (await harness.ask("/readyz", "")).status_code == 200
+        assert (await harness.ask(token="", peer=("127.0.0.1", 1))).status_code == 200
+        harness.fake_reviews.open.set()
         assert (await waiting).status_code == 200
 
-    async def test_a_right_that_we_lack_ourselves_is_named(self, house: House) -> None:
-        house.fake_reviews.error = Forbidden("POST reviews", Failure(403, "Forbidden", "cannot create tokenreviews"))
-        answer = await house.ask()
+    async def test_a_right_that_we_lack_ourselves_is_named(self, harness: GuardHarness) -> None:
+        harness.fake_reviews.error = Forbidden("POST reviews", Failure(403, "Forbidden", "cannot create tokenreviews"))
+        answer = await harness.ask()
         assert (answer.status_code, "manifests/kustomize/rbac" in answer.text) == (503, True)
 
 

@@ -31,8 +31,8 @@ from tests.support.devices import (
     counters,
     device_class,
     devices,
-    note_devices,
-    objection,
+    mark_devices_listed,
+    rejection_message,
     taint_rule,
 )
 from tests.support.effort import measured
@@ -80,7 +80,7 @@ def show(store: Store, builder: Builder) -> None:
 
 def stored(*builders: Builder, known: bool = True) -> Store:
     store = Store({"serried"}, rules=RULES)
-    note_devices(store, KindState.KNOWN if known else KindState.DENIED)
+    mark_devices_listed(store, KindState.KNOWN if known else KindState.DENIED)
     for builder in builders:
         show(store, builder)
     return store
@@ -426,7 +426,7 @@ def test_one_more_pod_of_a_shared_claim_costs_the_same_however_many_share_it() -
 
 
 def test_devices_that_are_counted_are_room() -> None:
-    refused = P.unschedulable(message=objection("12 cannot allocate all claims"))
+    refused = P.unschedulable(message=rejection_message("12 cannot allocate all claims"))
     for store in in_every_order(refused, CLASS, claim("mine", 1), devices("n1", 1)):
         assert not find(store).only_scheduler_counts
         assert find(store).wants_room
@@ -434,7 +434,7 @@ def test_devices_that_are_counted_are_room() -> None:
 
 
 def test_devices_of_another_pod_s_claim_are_room_for_those_that_share_it() -> None:
-    refused = Q.unschedulable(message=objection("12 cannot allocate all claims"))
+    refused = Q.unschedulable(message=rejection_message("12 cannot allocate all claims"))
     for store in in_every_order(P, refused, CLASS, claim("mine", 1)):
         assert store.pods["pod-q"].wants_room
         assert not store.pods["pod-q"].refused
@@ -471,9 +471,9 @@ def test_nothing_is_counted_before_everything_is_known() -> None:
     store = stored(N1, N2, P, CLASS, claim("mine", 1), devices("n1", 2), known=False)
     assert count(store) == (64, 64)
     assert find(store).only_scheduler_counts
-    note_devices(store, KindState.LISTING)
+    mark_devices_listed(store, KindState.LISTING)
     assert find(store).obstacle == "Serried is listing the devices"
-    note_devices(store)
+    mark_devices_listed(store)
     assert count(store) == (2, 0)
     assert not find(store).obstacle
 

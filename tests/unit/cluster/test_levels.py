@@ -28,7 +28,7 @@ from serried.cluster.cache import Store
 from serried.cluster.levels import Levels
 from serried.rules.all import RULES
 from tests.support.builders import job, node, pod, pod_group
-from tests.support.devices import DRIVER, devices, note_devices
+from tests.support.devices import DRIVER, devices, mark_devices_listed
 
 AWS_RACK, AWS_BLOCK = "topology.k8s.aws/network-node-layer-3", "topology.k8s.aws/network-node-layer-2"
 GKE_RACK = "cloud.google.com/gce-topology-subblock"
@@ -164,7 +164,7 @@ KEY = f"{DRIVER}/aisle"
 @pytest.mark.parametrize("said", [pytest.param(["example.com/none"], id="later"), pytest.param([KEY], id="first")])
 def test_an_attribute_of_devices_counts_as_the_label_that_it_stands_for(said: list[str]) -> None:
     store = world(*make(1))
-    note_devices(store)
+    mark_devices_listed(store)
     store.put_levels(declare(rack=said))
     store.put_group(pod_group("g").gang(2).topology(KEY).value())
     store.put_object(devices("n0", 2).attribute("aisle", {"string": "a"}).value())

@@ -5,7 +5,7 @@ from serried.api.names import Malformed
 from serried.api.pod import HELD
 from serried.plan.fit import count_fitting
 from tests.support.builders import node, pod, pod_group
-from tests.support.devices import device_class, objection, offer
+from tests.support.devices import device_class, held_message, rejection_message
 
 IMPLICIT = "deviceclass.resource.kubernetes.io/gpu"
 
@@ -65,9 +65,11 @@ def test_pods_with_other_claims_are_of_another_class_that_fits_wherever_the_rest
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        pytest.param(objection("12 cannot allocate all claims"), "12 cannot allocate all claims", id="no device"),
         pytest.param(
-            objection("4 Insufficient cpu", "8 Insufficient example.com/gpu"),
+            rejection_message("12 cannot allocate all claims"), "12 cannot allocate all claims", id="no device"
+        ),
+        pytest.param(
+            rejection_message("4 Insufficient cpu", "8 Insufficient example.com/gpu"),
             "4 Insufficient cpu, 8 Insufficient example.com/gpu",
             id="where one of the reasons is news, all are told",
         ),
@@ -77,9 +79,11 @@ def test_pods_with_other_claims_are_of_another_class_that_fits_wherever_the_rest
         pytest.param(
             'running PreFilter plugin "DynamicResources": no such claim', "", id="an error is no word about nodes"
         ),
-        pytest.param(objection("2 Insufficient cpu", "10 Too many pods"), "", id="what a plan counts is no objection"),
         pytest.param(
-            objection(
+            rejection_message("2 Insufficient cpu", "10 Too many pods"), "", id="what a plan counts is no objection"
+        ),
+        pytest.param(
+            rejection_message(
                 "6 node(s) didn't match Pod's node affinity/selector",
                 "3 node(s) had untolerated taint {example.com/gpu: yes}",
                 "3 node(s) were unschedulable",
@@ -87,12 +91,12 @@ def test_pods_with_other_claims_are_of_another_class_that_fits_wherever_the_rest
             "",
             id="nor is what a plan knows of nodes",
         ),
-        pytest.param(offer("11 cannot allocate all claims"), "", id="a node that we held it back from would do"),
+        pytest.param(held_message("11 cannot allocate all claims"), "", id="a node that we held it back from would do"),
         pytest.param(
             "0/96 nodes are available: 88 node(s) had a tale.", "", id="of some nodes nothing was said: they would do"
         ),
         pytest.param(
-            objection('persistentvolumeclaim "data" not found'),
+            rejection_message('persistentvolumeclaim "data" not found'),
             'persistentvolumeclaim "data" not found',
             id="what is said of the pod has no number of nodes",
         ),
@@ -104,13 +108,13 @@ def test_the_schedulers_word_about_a_pod_that_no_node_takes(message: str, expect
 
 
 def test_a_pod_that_is_held_by_a_gate_was_not_tried() -> None:
-    text = objection("12 cannot allocate all claims")
+    text = rejection_message("12 cannot allocate all claims")
     assert pod("p").unschedulable("SchedulingGated", text).value().objection == ""
     assert pod("p").value().objection == ""
 
 
 def test_what_filter_says_is_found_again_in_the_condition() -> None:
-    assert HELD in offer()
+    assert HELD in held_message()
 
 
 APART = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "ring"}}}
@@ -129,12 +133,12 @@ APART = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels
     ],
 )
 def test_room_is_what_a_pod_may_lack_on_some_nodes(reason: str, wants_room: bool) -> None:  # noqa: FBT001
-    found = pod("p").unschedulable(message=objection(reason)).value()
+    found = pod("p").unschedulable(message=rejection_message(reason)).value()
     assert (found.wants_room, found.refused) == (wants_room, not wants_room)
 
 
 def test_anti_affinity_by_host_name_is_counted_so_it_is_room() -> None:
     terms = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [APART]}}
     apart = pod("p").label("app", "ring").with_field(terms, "spec", "affinity")
-    message = objection("12 node(s) didn't match pod anti-affinity rules")
+    message = rejection_message("12 node(s) didn't match pod anti-affinity rules")
     assert apart.unschedulable(message=message).value().wants_room

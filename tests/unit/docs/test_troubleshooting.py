@@ -11,7 +11,7 @@ from serried.api.verdict import Reason, Verdict, render
 from serried.api.volume import VolumeClaim
 from serried.cluster.rule import KindState
 from tests.support.builders import RACK, Builder, NodeBuilder, node, pod
-from tests.support.devices import objection
+from tests.support.devices import rejection_message
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "troubleshooting.md").read_text()
@@ -44,7 +44,7 @@ SCENES: dict[str, Sequence[Builder]] = {
     "NoCapacity: can run nowhere": [*small_nodes(2), gang(2), *(each.mounting("data") for each in members(2))],
     "NoCapacity: kube-scheduler rejects": [
         *(*small_nodes(2), gang(2), *members(1)),
-        members(2)[1].unschedulable(message=objection("12 node(s) didn't match pod anti-affinity rules")),
+        members(2)[1].unschedulable(message=rejection_message("12 node(s) didn't match pod anti-affinity rules")),
     ],
     "DomainFull": [*racks("r1", "r2"), gang(2).topology(), *(each.on("n1") for each in members(2)), members(3)[2]],
     "DomainConflict": [

@@ -12,7 +12,7 @@ from tests.support.clock import Clock
 OPEN = frozenset({"/livez"})
 
 
-class House:
+class PaceHarness:
     """Pages that are work, on a clock that work and rests move."""
 
     def __init__(self) -> None:
@@ -62,53 +62,53 @@ class House:
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def harness() -> PaceHarness:
+    return PaceHarness()
 
 
-async def test_who_comes_alone_does_not_wait(house: House) -> None:
-    assert (await house.http.get("/quick")).json() == "quick"
-    assert house.rests == []
+async def test_who_comes_alone_does_not_wait(harness: PaceHarness) -> None:
+    assert (await harness.http.get("/quick")).json() == "quick"
+    assert harness.rests == []
 
 
-async def test_after_a_piece_of_work_the_loop_has_as_long_a_rest(house: House) -> None:
-    begun = house.clock.now
-    await house.http.get("/heavy/a")
-    assert house.clock.now - begun >= 3 * 0.003 + 2 * 0.003
-    assert len(house.rests) == 3
+async def test_after_a_piece_of_work_the_loop_has_as_long_a_rest(harness: PaceHarness) -> None:
+    begun = harness.clock.now
+    await harness.http.get("/heavy/a")
+    assert harness.clock.now - begun >= 3 * 0.003 + 2 * 0.003
+    assert len(harness.rests) == 3
 
 
-async def test_readers_take_turns_piece_by_piece(house: House) -> None:
-    await asyncio.gather(*(house.http.get(f"/heavy/{name}") for name in "ab"))
-    assert sorted(house.done) == ["a0", "a1", "a2", "b0", "b1", "b2"]
-    assert house.done != ["a0", "a1", "a2", "b0", "b1", "b2"]
+async def test_readers_take_turns_piece_by_piece(harness: PaceHarness) -> None:
+    await asyncio.gather(*(harness.http.get(f"/heavy/{name}") for name in "ab"))
+    assert sorted(harness.done) == ["a0", "a1", "a2", "b0", "b1", "b2"]
+    assert harness.done != ["a0", "a1", "a2", "b0", "b1", "b2"]
 
 
-async def test_a_page_that_leaves_the_loop_by_itself_is_not_charged_for_that(house: House) -> None:
-    assert (await house.http.get("/sliced")).json() == "sliced"
-    before = house.clock.now
-    await house.http.get("/quick")
-    assert house.clock.now - before < 0.01
+async def test_a_page_that_leaves_the_loop_by_itself_is_not_charged_for_that(harness: PaceHarness) -> None:
+    assert (await harness.http.get("/sliced")).json() == "sliced"
+    before = harness.clock.now
+    await harness.http.get("/quick")
+    assert harness.clock.now - before < 0.01
 
 
-async def test_probes_never_wait(house: House) -> None:
-    house.pace.charge(1000)
-    assert (await house.http.get("/livez")).status_code == 200
+async def test_probes_never_wait(harness: PaceHarness) -> None:
+    harness.pace.charge(1000)
+    assert (await harness.http.get("/livez")).status_code == 200
 
 
-async def test_of_very_many_probes_some_wait_as_readers_do(house: House) -> None:
+async def test_of_very_many_probes_some_wait_as_readers_do(harness: PaceHarness) -> None:
     for _ in range(100):
-        await house.http.get("/livez")
-    assert house.rests == []
+        await harness.http.get("/livez")
+    assert harness.rests == []
     for _ in range(3):
-        assert (await house.http.get("/livez")).status_code == 200
-    assert house.rests != []
+        assert (await harness.http.get("/livez")).status_code == 200
+    assert harness.rests != []
 
 
-async def test_an_error_of_a_page_is_its_own(house: House) -> None:
+async def test_an_error_of_a_page_is_its_own(harness: PaceHarness) -> None:
     with pytest.raises(RuntimeError, match="broken"):
-        await house.http.get("/broken")
-    assert (await house.http.get("/quick")).status_code == 200
+        await harness.http.get("/broken")
+    assert (await harness.http.get("/quick")).status_code == 200
 
 
 async def test_outside_of_a_request_nobody_waits() -> None:
@@ -116,8 +116,8 @@ async def test_outside_of_a_request_nobody_waits() -> None:
     await sleep(0)
 
 
-async def test_fifty_readers_hold_the_loop_half_of_the_time_at_most(house: House) -> None:
-    begun = house.clock.now
-    await asyncio.gather(*(house.http.get(f"/heavy/{number}") for number in range(50)))
+async def test_fifty_readers_hold_the_loop_half_of_the_time_at_most(harness: PaceHarness) -> None:
+    begun = harness.clock.now
+    await asyncio.gather(*(harness.http.get(f"/heavy/{number}") for number in range(50)))
     worked = 50 * 3 * 0.003
-    assert house.clock.now - begun >= 2 * worked - 2 * 0.003
+    assert harness.clock.now - begun >= 2 * worked - 2 * 0.003

@@ -25,7 +25,7 @@ from tests.support.controller_harness import gang as gang_job
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.steps import finish
 from tests.support.volumes import csi_node
-from tests.support.walks import Length, Walk
+from tests.support.walks import PathLength, RequestPath
 
 
 @pytest.fixture
@@ -73,24 +73,24 @@ async def settle() -> None:
 
 
 async def test_a_filter_call_of_a_plain_pod(world: Harness, verbs: Verbs) -> None:
-    walk = Walk()
+    walk = RequestPath()
     verbs.filter(filter_call(world, "plain"))
     with walk.follow():
         verbs.filter(filter_call(world, "plain"))
-    assert walk.measure() == Length(7, 7), list(walk.files)
+    assert walk.measure() == PathLength(7, 7), list(walk.files)
 
 
 async def test_a_plan_from_the_last_member_to_its_reservation(world: Harness) -> None:
-    walk = Walk()
+    walk = RequestPath()
     world.add(*members(1, first=1))
     with walk.follow():
         look(world)
     assert world.ledger.slot_of("pod-m1") is not None
-    assert walk.measure() == Length(36, 20), list(walk.files)
+    assert walk.measure() == PathLength(36, 20), list(walk.files)
 
 
 async def test_the_bind_calls_of_a_gang(world: Harness, verbs: Verbs) -> None:
-    walk = Walk()
+    walk = RequestPath()
     world.add(*members(1, first=1))
     look(world)
     await world.run_tasks()
@@ -101,11 +101,11 @@ async def test_the_bind_calls_of_a_gang(world: Harness, verbs: Verbs) -> None:
         calls = [asyncio.create_task(verbs.bind(body, never)) for body in bodies]
         await settle()
     assert [call.done() and orjson.loads(call.result().body)["Error"] for call in calls] == ["", ""]
-    assert walk.measure() == Length(33, 25), list(walk.files)
+    assert walk.measure() == PathLength(33, 25), list(walk.files)
 
 
 async def test_a_gang_that_no_feature_is_about_passes_none_of_their_files(world: Harness, verbs: Verbs) -> None:
-    walk = Walk()
+    walk = RequestPath()
     world.add(*members(1, first=1))
     with walk.follow():
         look(world)
@@ -119,7 +119,7 @@ async def test_a_gang_that_no_feature_is_about_passes_none_of_their_files(world:
 
 
 async def test_a_watch_event_of_a_pod() -> None:
-    walk = Walk()
+    walk = RequestPath()
     world = Harness()
     world.add(*small_nodes(2), gang(2), *members(2))
     async with FakeApiServer() as server, server.client() as client:
@@ -134,7 +134,7 @@ async def test_a_watch_event_of_a_pod() -> None:
             for line in LineSplitter().feed(orjson.dumps({"type": "MODIFIED", "object": bound}) + b"\n"):
                 await reflector._apply(decode_change(line))  # noqa: SLF001 - without the socket, whose tasks take turns
     assert world.store.pods["pod-m0"].bound
-    assert walk.measure() == Length(21, 12), list(walk.files)
+    assert walk.measure() == PathLength(21, 12), list(walk.files)
     await world.close()
 
 
@@ -142,24 +142,24 @@ def test_a_heartbeat_of_a_node_with_a_csi_driver_is_compared_and_no_more() -> No
     store = Store([SCHEDULER], rules=RULES)
     store.put_object(csi_node("n1", ebs=4).value())
     store.put_node(node("n1").version("1").value())
-    walk, again = Walk(), node("n1").version("2").value()
+    walk, again = RequestPath(), node("n1").version("2").value()
     with walk.follow():
         store.put_node(again)
-    assert walk.measure() == Length(1, outside=1), walk.files
+    assert walk.measure() == PathLength(1, outside=1), walk.files
 
 
 async def test_a_job_gets_its_workload_and_pod_group() -> None:
-    walk = Walk()
+    walk = RequestPath()
     async with FakeApiServer() as server, controller_on(server) as controller:
         await wait_until(lambda: controller.queue.idle)
         with walk.follow():
             server.add(JOBS, gang_job("train", 3).raw())
             await wait_until(lambda: len(server.list_objects(GROUPS)) > 0 and controller.queue.idle)
-    assert walk.measure() == Length(31, 24), list(walk.files)
+    assert walk.measure() == PathLength(31, 24), list(walk.files)
 
 
 async def test_a_preemption_to_its_evictions() -> None:
-    walk = Walk()
+    walk = RequestPath()
     world = Harness()
     victims = [pod(f"v{index}").cpu(1).scheduler(SCHEDULER).on(f"n{index % 2 + 1}") for index in range(4)]
     world.add(*small_nodes(2), *victims, gang(2), *[member.priority(100) for member in members(2)])
@@ -168,5 +168,5 @@ async def test_a_preemption_to_its_evictions() -> None:
             world.schedule_groups()
             await world.run_tasks()
     assert world.api.list_calls("delete")
-    assert walk.measure() == Length(59, 36), list(walk.files)
+    assert walk.measure() == PathLength(59, 36), list(walk.files)
     await world.close()

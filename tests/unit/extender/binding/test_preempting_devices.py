@@ -9,13 +9,13 @@ from extender.core.scheduling.binding_cycle import CycleStage
 from serried.api.names import Key, write_time
 from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, node, pod
-from tests.support.devices import objection
+from tests.support.devices import rejection_message
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 
 HIGH = 100
 CLAIMS = [{"name": "gpu", "resourceClaimName": "mine"}]
 LAG = 5.0
-NO_DEVICE_OR_CPU = objection("11 Insufficient cpu", "1 cannot allocate all claims")
+NO_DEVICE_OR_CPU = rejection_message("11 Insufficient cpu", "1 cannot allocate all claims")
 
 
 def claiming(count: int, priority: int = HIGH) -> list[PodBuilder]:

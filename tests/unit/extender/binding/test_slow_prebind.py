@@ -11,7 +11,7 @@ from extender.core.scheduling.binding_cycle import CycleStage
 from serried.api.verdict import Reason
 from tests.support.builders import node, pod, pod_group
 from tests.support.composites import composite
-from tests.support.devices import objection
+from tests.support.devices import rejection_message
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 from tests.unit.extender.binding.test_run import plan
 
@@ -62,7 +62,7 @@ async def test_a_member_that_is_refused_meanwhile_is_not_being_prepared(world: H
     await plan(world)
     first = world.bind("m0")
     world.filter("m1")
-    world.mark_unschedulable("m1", objection("12 node(s) had no licence free"))
+    world.mark_unschedulable("m1", rejection_message("12 node(s) had no licence free"))
     world.sync_pods()
     for _ in range(70):
         await world.pass_time(1)

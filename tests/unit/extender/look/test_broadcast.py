@@ -14,7 +14,7 @@ from tests.support.extender_harness import Harness, gang, members, small_nodes
 from tests.support.page_stage import DecisionRecorder, make_world
 
 
-class Town:
+class BroadcastHarness:
     """A broadcast over a small cluster, whose looks are counted and come when they are told to."""
 
     def __init__(self) -> None:
@@ -49,13 +49,13 @@ class Town:
 class CountedSketch(Sketch):
     """Counts the looks."""
 
-    def __init__(self, town: Town, world: Harness) -> None:
+    def __init__(self, harness: BroadcastHarness, world: Harness) -> None:
         assert isinstance(world.heard, DecisionRecorder)
         super().__init__(world.core, world.heard.decisions)
-        self._town = town
+        self._harness = harness
 
     def refresh(self) -> Iterator[None]:
-        self._town.looks += 1
+        self._harness.looks += 1
         return super().refresh()
 
 
@@ -94,136 +94,136 @@ class Reader:
 
 
 @pytest.fixture
-async def town() -> AsyncIterator[Town]:
-    made = Town()
+async def harness() -> AsyncIterator[BroadcastHarness]:
+    made = BroadcastHarness()
     yield made
     await made.broadcast.close()
     await made.world.close()
 
 
-async def test_a_reader_gets_the_whole_state_and_then_only_what_changed(town: Town) -> None:
-    reader = Reader(town.broadcast)
+async def test_a_reader_gets_the_whole_state_and_then_only_what_changed(harness: BroadcastHarness) -> None:
+    reader = Reader(harness.broadcast)
     first, *_, last = await reader.whole()
     assert (first["reset"], first["version"], first["now"], last["extender"]["plans"]) == (True, "1", 7.0, True)
-    await town.world.run_until_idle()
-    await town.pass_second()
+    await harness.world.run_until_idle()
+    await harness.pass_second()
     change: dict[str, Any] = await reader.next()
     assert "nodes" not in change
     assert [row[3] for row in change["decisions"]] == ["QuorumMissing"]
 
 
-async def test_one_look_serves_all_readers(town: Town) -> None:
-    readers = [Reader(town.broadcast) for _ in range(3)]
+async def test_one_look_serves_all_readers(harness: BroadcastHarness) -> None:
+    readers = [Reader(harness.broadcast) for _ in range(3)]
     for reader in readers:
         await reader.whole()
-    assert town.looks == 1
-    await town.world.run_until_idle()
-    await town.pass_second()
+    assert harness.looks == 1
+    await harness.world.run_until_idle()
+    await harness.pass_second()
     assert [bool((await reader.next())["gangs"]) for reader in readers] == [True] * 3
-    assert town.looks == 2
+    assert harness.looks == 2
 
 
-async def test_nothing_is_looked_at_while_nobody_reads(town: Town) -> None:
-    await town.pass_second()
-    assert town.looks == 0
-    reader = Reader(town.broadcast)
+async def test_nothing_is_looked_at_while_nobody_reads(harness: BroadcastHarness) -> None:
+    await harness.pass_second()
+    assert harness.looks == 0
+    reader = Reader(harness.broadcast)
     await reader.whole()
     await reader.close()
-    await town.pass_second()
-    await town.pass_second()
-    assert (town.looks, town.broadcast.readers) == (1, 0)
+    await harness.pass_second()
+    await harness.pass_second()
+    assert (harness.looks, harness.broadcast.readers) == (1, 0)
 
 
-async def test_who_comes_back_gets_what_is_there_by_then(town: Town) -> None:
-    reader = Reader(town.broadcast)
+async def test_who_comes_back_gets_what_is_there_by_then(harness: BroadcastHarness) -> None:
+    reader = Reader(harness.broadcast)
     await reader.whole()
     await reader.close()
-    await town.world.run_until_idle()
-    *_, last = await Reader(town.broadcast).whole()
+    await harness.world.run_until_idle()
+    *_, last = await Reader(harness.broadcast).whole()
     assert [row[3] for row in last["decisions"]] == ["QuorumMissing"]
 
 
-async def test_who_joins_between_two_looks_misses_nothing(town: Town) -> None:
-    first = Reader(town.broadcast)
+async def test_who_joins_between_two_looks_misses_nothing(harness: BroadcastHarness) -> None:
+    first = Reader(harness.broadcast)
     await first.whole()
-    await town.world.run_until_idle()
-    second = Reader(town.broadcast)
+    await harness.world.run_until_idle()
+    second = Reader(harness.broadcast)
     await second.whole()
-    await town.pass_second()
+    await harness.pass_second()
     assert await second.next() == await first.next()
 
 
-async def test_no_more_readers_than_there_may_be(town: Town) -> None:
-    readers = [Reader(town.broadcast) for _ in range(MAX_READERS)]
+async def test_no_more_readers_than_there_may_be(harness: BroadcastHarness) -> None:
+    readers = [Reader(harness.broadcast) for _ in range(MAX_READERS)]
     for reader in readers:
         await reader.whole()
-    assert town.broadcast.readers == MAX_READERS
-    assert await Reader(town.broadcast).ended()
+    assert harness.broadcast.readers == MAX_READERS
+    assert await Reader(harness.broadcast).ended()
     await readers[0].close()
-    assert not await Reader(town.broadcast).ended()
+    assert not await Reader(harness.broadcast).ended()
 
 
-async def test_a_reader_that_is_far_behind_is_sent_away_and_the_others_go_on(town: Town) -> None:
-    slow, quick = Reader(town.broadcast), Reader(town.broadcast)
+async def test_a_reader_that_is_far_behind_is_sent_away_and_the_others_go_on(harness: BroadcastHarness) -> None:
+    slow, quick = Reader(harness.broadcast), Reader(harness.broadcast)
     await slow.whole()
     await quick.whole()
     for turn in range(40):
-        town.world.add(*small_nodes(turn + 3))
-        await town.pass_second()
+        harness.world.add(*small_nodes(turn + 3))
+        await harness.pass_second()
         await quick.next()
     for _ in range(30):
         await slow.next()
-    assert town.broadcast.readers == 2
+    assert harness.broadcast.readers == 2
     assert await slow.ended()
-    assert town.broadcast.readers == 1
+    assert harness.broadcast.readers == 1
 
 
-async def test_a_reader_whose_time_is_over_has_to_come_again_and_the_others_go_on(town: Town) -> None:
-    passing, staying = Reader(town.broadcast, 30.0), Reader(town.broadcast)
+async def test_a_reader_whose_time_is_over_has_to_come_again_and_the_others_go_on(harness: BroadcastHarness) -> None:
+    passing, staying = Reader(harness.broadcast, 30.0), Reader(harness.broadcast)
     await passing.whole()
     await staying.whole()
-    town.now = 29.0
-    await town.world.run_until_idle()
-    await town.pass_second()
+    harness.now = 29.0
+    await harness.world.run_until_idle()
+    await harness.pass_second()
     assert "gangs" in await passing.next()
-    town.now = 30.0
-    await town.pass_second()
+    harness.now = 30.0
+    await harness.pass_second()
     assert await passing.asked_to_renew()
-    assert town.broadcast.readers == 1
+    assert harness.broadcast.readers == 1
     assert "gangs" in await staying.next()
-    assert await Reader(town.broadcast, 30.0).whole()
+    assert await Reader(harness.broadcast, 30.0).whole()
 
 
-async def test_who_does_not_read_is_asked_once(town: Town) -> None:
-    reader = Reader(town.broadcast, 1.0)
+async def test_who_does_not_read_is_asked_once(harness: BroadcastHarness) -> None:
+    reader = Reader(harness.broadcast, 1.0)
     await reader.whole()
-    town.now = 1.0
+    harness.now = 1.0
     for _ in range(3):
-        await town.pass_second()
-    town.world.add(*small_nodes(3))
-    await town.pass_second()
+        await harness.pass_second()
+    harness.world.add(*small_nodes(3))
+    await harness.pass_second()
     assert await reader.asked_to_renew()
 
 
-async def test_the_end_of_the_process_ends_every_reader(town: Town) -> None:
-    reader = Reader(town.broadcast)
+async def test_the_end_of_the_process_ends_every_reader(harness: BroadcastHarness) -> None:
+    reader = Reader(harness.broadcast)
     await reader.whole()
-    await town.broadcast.close()
+    await harness.broadcast.close()
     assert await reader.ended()
 
 
-async def test_looks_are_a_second_apart(town: Town) -> None:
-    await Reader(town.broadcast).whole()
-    assert max(town.rests) == 1.0
+async def test_looks_are_a_second_apart(harness: BroadcastHarness) -> None:
+    await Reader(harness.broadcast).whole()
+    assert max(harness.rests) == 1.0
 
 
 async def test_a_look_that_fails_sends_everybody_away_instead_of_standing_still(
-    town: Town, monkeypatch: pytest.MonkeyPatch
+    harness: BroadcastHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = Reader(town.broadcast)
+    reader = Reader(harness.broadcast)
     await reader.whole()
     monkeypatch.setattr(CountedSketch, "refresh", lambda _: iter([1 / 0]))
-    await town.pass_second()
+    await harness.pass_second()
     assert await reader.ended()
     monkeypatch.undo()
-    assert await Reader(town.broadcast).whole()
+    assert await Reader(harness.broadcast).whole()

@@ -51,7 +51,7 @@ def test_its_end_is_written_as_the_api_writes_times() -> None:
     assert describe_certificates({Use.SERVING: NOW}, NOW)["serving"]["expires"] == "2026-08-01T12:00:00Z"
 
 
-class House:
+class SelfcheckHarness:
     """An extender with TLS, as far as its state is shown."""
 
     def __init__(self, directory: Path) -> None:
@@ -66,47 +66,49 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+async def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SelfcheckHarness:
     monkeypatch.setattr(certificates, "_IN_USE", WeakSet())
-    return House(tmp_path)
+    return SelfcheckHarness(tmp_path)
 
 
-def describe(house: House) -> dict[str, Any]:
+def describe(harness: SelfcheckHarness) -> dict[str, Any]:
     holding = Mock(spec=HoldSwitch, mode="auto", way="filter", obstacle="")
     selfcheck = SelfCheck(
-        house.core,
-        house.feed,
+        harness.core,
+        harness.feed,
         NATIVE,
-        house.leadership,
+        harness.leadership,
         holding=holding,
-        isolation=house.isolation,
+        isolation=harness.isolation,
         endpoint_slice=None,
     )
     return selfcheck.describe()
 
 
-async def test_the_selfcheck_has_the_certificates_that_the_process_listens_with(house: House) -> None:
-    found = describe(house)["certificates"]
+async def test_the_selfcheck_has_the_certificates_that_the_process_listens_with(harness: SelfcheckHarness) -> None:
+    found = describe(harness)["certificates"]
     assert set(found) == {"serving", "client_ca"}
     assert "--tls-cert-file has expired" in found["serving"]["warning"]
 
 
-async def test_it_has_the_trees_that_1_38_takes_for_invalid_a_hundred_at_most(house: House) -> None:
-    store = house.core.store
+async def test_it_has_the_trees_that_1_38_takes_for_invalid_a_hundred_at_most(harness: SelfcheckHarness) -> None:
+    store = harness.core.store
     store.put_composite(composite("fine").gang(1).value())
-    assert describe(house)["treesInvalidIn138"] == {}
+    assert describe(harness)["treesInvalidIn138"] == {}
     for number in range(101):
         store.put_composite(composite(f"t{number}").gang(1).value())
         store.put_group(pod_group(f"g{number}").child_of(f"t{number}").value())
-    found = describe(house)["treesInvalidIn138"]
+    found = describe(harness)["treesInvalidIn138"]
     assert len(found) == 100
     assert found["default/t7"] == "t7 is a gang, and g7 below it is basic"
 
 
-async def test_a_scrape_finds_when_they_expire(house: House) -> None:
+async def test_a_scrape_finds_when_they_expire(harness: SelfcheckHarness) -> None:
     metrics = ExtenderMetrics()
-    Gauges(house.core, house.feed, NATIVE, house.isolation, leadership=house.leadership, metrics=metrics).sample()
-    for use, expiry in house.context.expiries.items():
+    Gauges(
+        harness.core, harness.feed, NATIVE, harness.isolation, leadership=harness.leadership, metrics=metrics
+    ).sample()
+    for use, expiry in harness.context.expiries.items():
         labels = {"certificate": use.value}
         name = "serried_certificate_expiry_timestamp_seconds"
         assert metrics.registry.get_sample_value(name, labels) == expiry

@@ -24,7 +24,7 @@ from serried.rules.volumes.cluster import Volumes
 from tests.support.budgets import budget
 from tests.support.builders import RACK, compatible_group, node, pod, pod_group, workload
 from tests.support.composites import composite
-from tests.support.devices import claim, device_class, devices, note_devices
+from tests.support.devices import claim, device_class, devices, mark_devices_listed
 from tests.support.extender_harness import SCHEDULER, Harness, members, small_nodes
 from tests.support.memory import read_memory
 from tests.support.parents import job_set
@@ -562,7 +562,7 @@ def see_devices(world: Harness, *counts: int) -> None:
     world.add(*small_nodes(len(counts)), device_class("gpu"))
     for at, count in enumerate(counts, 1):
         world.store.put_object(devices(f"n{at}", count).value())
-    note_devices(world.store)
+    mark_devices_listed(world.store)
 
 
 def template_of(count: int) -> Raw:

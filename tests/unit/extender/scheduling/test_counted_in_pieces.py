@@ -7,7 +7,7 @@ import pytest
 from serried.api.device import ResourceSlice
 from serried.api.verdict import Reason
 from tests.support.builders import RACK, PodBuilder, node, pod, pod_group
-from tests.support.devices import claim, claiming, device_class, devices, note_devices
+from tests.support.devices import claim, claiming, device_class, devices, mark_devices_listed
 from tests.support.extender_harness import GANG, SCHEDULER, Harness
 from tests.support.listener import wait_until
 from tests.support.rules import one_item_per_step, run_deferred_work
@@ -36,7 +36,7 @@ def build_racks() -> Harness:
     world = Harness()
     world.add(*(node(f"n{rack}").cpu(2).rack(f"r{rack}") for rack in range(4)))
     world.add(*(pod(f"p{rack}").label("app", "x").cpu(1).on(f"n{rack}") for rack in range(3)))
-    note_devices(world.store)
+    mark_devices_listed(world.store)
     for each in (device_class("gpu"), devices("n3", 2), claim("c", 1)):
         world.store.put_object(each.value())
     run_deferred_work(world.store)

@@ -12,16 +12,16 @@ from serried.api.verdict import Reason, Verdict, render
 from serried.cluster.rule import KindState
 from tests.support.builders import NodeBuilder, PodBuilder, node, pod, pod_group
 from tests.support.composites import composite
-from tests.support.devices import device_class, objection, offer
+from tests.support.devices import device_class, held_message, rejection_message
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 
 pytestmark = pytest.mark.core
 
 GPU = "example.com/gpu"
 CLASS = device_class("gpu").extended_resource(GPU)
-NO_DEVICE = objection("12 cannot allocate all claims")
+NO_DEVICE = rejection_message("12 cannot allocate all claims")
 NEVER = "even if nothing ran, at most {} members would fit, so waiting does not help"
-NO_GPU = objection(f"12 Insufficient {GPU}")
+NO_GPU = rejection_message(f"12 Insufficient {GPU}")
 TREE = GroupKey("default", "root", GroupKind.COMPOSITE)
 CLAIMS = [{"name": "gpu", "resourceClaimName": "mine"}]
 TEMPLATES = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
@@ -92,7 +92,7 @@ class TestAResourceThatAClassProvides:
         world.add(CLASS)
         await world.run_until_idle()
         assert verdict_of(world).detail.startswith(f"only kube-scheduler can count {GPU}; kube-scheduler rejects m0")
-        await refuse(world, "m0", "m1", message=offer())
+        await refuse(world, "m0", "m1", message=held_message())
         assert world.binding_cycle().stage is CycleStage.GATHERING
 
 
@@ -143,7 +143,7 @@ class TestAResourceThatNoNodeHas:
     async def test_one_that_the_scheduler_ignores_keeps_nobody(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *asking(2)).run_until_idle()
         assert world.filter("m0", "n1", "n2") == Hold()
-        await refuse(world, "m0", "m1", message=offer())
+        await refuse(world, "m0", "m1", message=held_message())
         (planned,) = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLANNED]
         assert planned.detail == f"2 members ask for {GPU}, which no node has"
         calls = [world.bind("m0"), world.bind("m1")]
@@ -190,7 +190,7 @@ class TestAResourceThatNoNodeHas:
         ).run_until_idle()
         assert world.heard.plans == []
         assert world.filter("m0") == Hold()
-        await refuse(world, "m0", "m1", message=offer(f"1 Insufficient {GPU}"))
+        await refuse(world, "m0", "m1", message=held_message(f"1 Insufficient {GPU}"))
         assert world.binding_cycle().stage is CycleStage.GATHERING
 
     async def test_a_node_that_has_it_ends_the_guessing(self, world: Harness) -> None:
@@ -208,7 +208,7 @@ class TestAResourceThatNoNodeHas:
         await world.add(
             *small_nodes(1), gang(3), *[each.unschedulable(message=NO_GPU) for each in asking(3)]
         ).run_until_idle()
-        await refuse(world, "m0", "m1", "m2", message=offer())
+        await refuse(world, "m0", "m1", "m2", message=held_message())
         assert verdict_of(world) == Verdict(Reason.NO_CAPACITY, have=2, need=3, detail=NEVER.format(2))
 
     async def test_others_are_planned_meanwhile(self, world: Harness) -> None:
@@ -255,7 +255,7 @@ class TestClaimsOfDevices:
             "NoCapacity: only 0 of 2 members fit into the cluster; only kube-scheduler can count the claimed devices; "
             "kube-scheduler rejects m0 on every node: 12 cannot allocate all claims"
         )
-        await refuse(world, "m0", "m1", message=offer())
+        await refuse(world, "m0", "m1", message=held_message())
         assert world.binding_cycle().stage is CycleStage.GATHERING
 
     async def test_devices_for_half_a_gang_are_given_back_at_once(self, world: Harness) -> None:
@@ -266,7 +266,7 @@ class TestClaimsOfDevices:
         await refuse(world, "m1")
         assert first.error.startswith("serried: NoCapacity")
         assert world.nothing_reserved
-        await refuse(world, "m0", "m1", message=offer())
+        await refuse(world, "m0", "m1", message=held_message())
         await world.pass_time(9)
         assert world.nothing_reserved
         await world.pass_time(1)
@@ -278,7 +278,7 @@ class TestClaimsOfDevices:
         await world.add(*small_nodes(2), gang(2), *claiming(2)).run_until_idle()
         mates_node = await reject_beside_a_mate(world)
         assert world.filter("m0", mates_node) == Hold()
-        await refuse(world, "m0", "m1", message=offer())
+        await refuse(world, "m0", "m1", message=held_message())
         assert world.nothing_reserved, "that is what the mate had"
         assert world.filter("m0", "n1", "n2") == Hold()
         await world.run_until_idle()
@@ -286,7 +286,7 @@ class TestClaimsOfDevices:
 
         await reject_beside_a_mate(world)
         assert world.filter("m0", "n1", "n2") == Hold()
-        await refuse(world, "m0", "m1", message=offer())
+        await refuse(world, "m0", "m1", message=held_message())
         assert world.nothing_reserved
 
     async def test_a_member_that_the_quorum_does_not_need_just_waits(self, world: Harness) -> None:
@@ -306,7 +306,7 @@ class TestClaimsOfDevices:
         assert "pod-m0" in world.binding_cycle().reservation.slots
 
     async def test_a_refusal_for_what_we_count_ourselves_changes_nothing(self, world: Harness) -> None:
-        busy = objection("12 Insufficient cpu")
+        busy = rejection_message("12 Insufficient cpu")
         await world.add(
             *small_nodes(2), gang(2), *[each.unschedulable(message=busy) for each in claiming(2)]
         ).run_until_idle()

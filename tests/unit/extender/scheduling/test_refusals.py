@@ -11,13 +11,13 @@ from extender.core.scheduling.unschedulable import QueueEntry
 from serried.api.node import Node
 from serried.api.pod import Pod
 from tests.support.builders import PodBuilder, node, pod
-from tests.support.devices import offer
+from tests.support.devices import held_message
 from tests.support.extender_harness import members
 
 LICENCE = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had no licence free."
 ROOM = "0/2 nodes are available: 2 Insufficient cpu."
 OTHER = "0/2 nodes are available: 2 node(s) had volume node affinity conflict."
-HELD = offer()
+HELD = held_message()
 
 
 def tried(message: str) -> PodBuilder:

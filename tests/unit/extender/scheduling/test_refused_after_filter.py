@@ -5,12 +5,12 @@ Filter is offered such a node again and again, so only the pod's condition tells
 
 from serried.api.verdict import render
 from tests.support.builders import node, pod
-from tests.support.devices import objection
+from tests.support.devices import rejection_message
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 
 TAKEN = "licence of the node is taken"
-ONE_OF_TWO = objection(f"1 {TAKEN}").replace("12 nodes", "2 nodes")
-BY_A_PLUGIN = objection(f"1 {TAKEN}").replace("0/12 nodes", "0/1 nodes")
+ONE_OF_TWO = rejection_message(f"1 {TAKEN}").replace("12 nodes", "2 nodes")
+BY_A_PLUGIN = rejection_message(f"1 {TAKEN}").replace("0/12 nodes", "0/1 nodes")
 HIGH = 100
 
 
@@ -119,7 +119,7 @@ async def test_until_the_scheduler_says_that_nothing_but_room_is_missing(world: 
     await world.add(*small_nodes(1, 1), gang(1).priority(HIGH), *high).run_until_idle()
     await refuse_after_filter(world, "m0")
     world.add(pod("low").cpu(1).on("n1"))
-    world.mark_unschedulable("m0", objection("12 Insufficient cpu"))
+    world.mark_unschedulable("m0", rejection_message("12 Insufficient cpu"))
     world.sync_pods()
     for _ in range(3):
         await world.pass_time(30)
@@ -132,7 +132,7 @@ async def test_a_member_whose_room_others_have_taken_is_moved_at_once(world: Har
     world.add(pod("plain").cpu(1).on(lost))
     world.filter("m1")
     world.erase_nomination("m1")
-    world.mark_unschedulable("m1", objection("12 Insufficient cpu"))
+    world.mark_unschedulable("m1", rejection_message("12 Insufficient cpu"))
     world.sync_pods()
     await world.pass_time(1)
     assert planned(world, "m1") not in {"", lost}
@@ -144,6 +144,6 @@ async def test_nodes_that_are_refused_in_different_words_are_each_tried_once(wor
     tried = []
     for _ in range(4):
         at = planned(world, "m0")
-        tried.append(await refuse_after_filter(world, "m0", objection(f"1 licence of {at} is taken")))
+        tried.append(await refuse_after_filter(world, "m0", rejection_message(f"1 licence of {at} is taken")))
     assert sorted(tried) == ["n1", "n2", "n3", "n4"]
     assert world.nothing_reserved

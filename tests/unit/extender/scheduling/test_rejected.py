@@ -10,13 +10,13 @@ from extender.core.protocol import Hold
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict, render
 from tests.support.builders import NodeBuilder, PodBuilder, node, pod, pod_group
-from tests.support.devices import objection, offer
+from tests.support.devices import held_message, rejection_message
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 
-NO_CLAIM = objection('persistentvolumeclaim "data" not found')
+NO_CLAIM = rejection_message('persistentvolumeclaim "data" not found')
 APART = "node(s) didn't match pod anti-affinity rules"
-NOWHERE = objection(f"12 {APART}")
-PARTLY = objection("10 Insufficient cpu", f"2 {APART}")
+NOWHERE = rejection_message(f"12 {APART}")
+PARTLY = rejection_message("10 Insufficient cpu", f"2 {APART}")
 HIGH = 100
 
 
@@ -52,7 +52,7 @@ async def try_beside_a_mate(world: Harness) -> str:
 
 async def offer_all(world: Harness) -> None:
     """The mate's node is given back, so the scheduler has nodes for both, and filter holds them."""
-    await refuse(world, "m0", "m1", message=offer())
+    await refuse(world, "m0", "m1", message=held_message())
 
 
 class TestAMemberThatWasRefusedBeforeItsGangWasPlanned:
@@ -70,7 +70,7 @@ class TestAMemberThatWasRefusedBeforeItsGangWasPlanned:
         await world.add(
             *small_nodes(2), gang(2), members(1)[0], members(2)[1].unschedulable(message=NO_CLAIM)
         ).run_until_idle()
-        await refuse(world, "m1", message=offer())
+        await refuse(world, "m1", message=held_message())
         assert world.reasons()[-1] is Reason.PLANNED
 
     async def test_where_room_is_all_that_some_nodes_lack_the_gang_waits_for_room(self, world: Harness) -> None:
@@ -81,7 +81,7 @@ class TestAMemberThatWasRefusedBeforeItsGangWasPlanned:
         assert GANG in world.queue
 
     async def test_nor_does_what_a_plan_counts_keep_it_from_its_plan(self, world: Harness) -> None:
-        ports = objection("12 node(s) didn't have free ports for the requested pod ports")
+        ports = rejection_message("12 node(s) didn't have free ports for the requested pod ports")
         await world.add(
             *small_nodes(2), gang(2), *[each.unschedulable(message=ports) for each in members(2)]
         ).run_until_idle()
@@ -178,7 +178,7 @@ class TestAMemberThatIsRefusedBesideItsMates:
             *small_nodes(2), gang(2), *[each.unschedulable(message=PARTLY) for each in members(2)]
         ).run_until_idle()
         nominated = world.pod("m1").nominated
-        world.mark_unschedulable("m1", objection("9 Insufficient cpu", f"3 {APART}"))
+        world.mark_unschedulable("m1", rejection_message("9 Insufficient cpu", f"3 {APART}"))
         world.sync_pods()
         assert world.pod("m1").nominated == nominated
         await world.pass_time(0.6)
@@ -199,7 +199,7 @@ class TestEvictions:
         assert world.nothing_reserved
         freed = [name for name in ("n1", "n2", "n3", "n4") if not world.store.occupancy.used.get(name)]
         world.add(*[pod(f"new-{name}").cpu(2).on(name) for name in freed])
-        await refuse(world, "m0", "m1", message=objection("12 Insufficient cpu"))
+        await refuse(world, "m0", "m1", message=rejection_message("12 Insufficient cpu"))
         for _ in range(28):
             await world.pass_time(10)
         assert len(world.api.list_evicted()) == 2
@@ -256,7 +256,7 @@ async def test_a_gang_that_rests_keeps_nobodys_place(world: Harness) -> None:
 class TestAMemberThatMustBeBesideAMate:
     """Before the mate has its node the scheduler refuses it everywhere."""
 
-    NOBODY_THERE = objection("12 node(s) didn't match pod affinity rules")
+    NOBODY_THERE = rejection_message("12 node(s) didn't match pod affinity rules")
 
     def led(self) -> list[PodBuilder]:
         leader, follower = members(2)
@@ -323,7 +323,7 @@ class TestTheEndOfARejection:
         ).run_until_idle()
         await try_beside_a_mate(world)
         await world.add(*[pod(f"low{index}").cpu(1).on(f"n{index}") for index in (1, 2)]).run_until_idle()
-        await refuse(world, "m0", "m1", message=objection(said))
+        await refuse(world, "m0", "m1", message=rejection_message(said))
         await world.pass_time(30)
         assert len(world.api.list_evicted()) == evicted
 

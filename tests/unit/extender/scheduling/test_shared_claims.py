@@ -4,13 +4,13 @@ from extender.core.protocol import Hold, Steer
 from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from serried.cluster.rule import KindState
 from tests.support.builders import PodBuilder, node
-from tests.support.devices import objection
+from tests.support.devices import rejection_message
 from tests.support.extender_harness import GANG, Harness, gang, members
 from tests.support.volumes import VolumeClaimBuilder, storage_class, volume, volume_claim
 
 KINDS: tuple[type, ...] = (VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver, CSINode)
 CLAIM = volume_claim("data").requesting("fast")
-KEPT_OFF = objection("2 node(s) didn't find available persistent volumes to bind")
+KEPT_OFF = rejection_message("2 node(s) didn't find available persistent volumes to bind")
 
 
 def sharing(count: int) -> list[PodBuilder]:

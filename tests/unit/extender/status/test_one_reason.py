@@ -53,7 +53,7 @@ class Speaker:
         self.said[f"{regarding['kind']}/{regarding['name']}"].append(message)
 
 
-class Town:
+class StatusHarness:
     """A gang of three, of which two find room. Time passes when told to."""
 
     def __init__(self) -> None:
@@ -101,48 +101,48 @@ class Town:
 
 
 @pytest.fixture
-async def town() -> AsyncIterator[Town]:
-    made = Town()
+async def harness() -> AsyncIterator[StatusHarness]:
+    made = StatusHarness()
     yield made
     await made.close()
 
 
-async def test_debug_metric_and_log_have_it_at_once(town: Town, caplog: pytest.LogCaptureFixture) -> None:
+async def test_debug_metric_and_log_have_it_at_once(harness: StatusHarness, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        sentence = await town.decide()
+        sentence = await harness.decide()
     assert sentence.startswith("NoCapacity: only 2 of 3 members fit into the cluster")
-    group = await town.pages.get("groups/default/g")
+    group = await harness.pages.get("groups/default/g")
     assert (group["reason"], group["message"]) == ("NoCapacity", sentence)
-    assert [each["message"] for each in (await town.pages.get("queue"))["waiting"]] == [sentence]
-    assert town.count_groups("NoCapacity") == 1.0
+    assert [each["message"] for each in (await harness.pages.get("queue"))["waiting"]] == [sentence]
+    assert harness.count_groups("NoCapacity") == 1.0
     (line,) = [vars(each) for each in caplog.records if vars(each).get("text") == sentence]
     assert (line["podGroup"], line["reason"]) == ("default/g", "NoCapacity")
-    decision = await town.pages.get(f"decisions/{line['decision']}")
+    decision = await harness.pages.get(f"decisions/{line['decision']}")
     assert (decision["reason"], decision["text"]) == ("NoCapacity", sentence)
 
 
-async def test_the_commands_have_it_at_once(town: Town) -> None:
-    sentence = await town.decide()
+async def test_the_commands_have_it_at_once(harness: StatusHarness) -> None:
+    sentence = await harness.decide()
     reason, _, why = sentence.partition(": ")
-    (explained,) = await collect(town.pages, [Name("default", "podgroup", "g")])
+    (explained,) = await collect(harness.pages, [Name("default", "podgroup", "g")])
     shown = show(draw_group(explained, OutputFormat.TABLE))
     assert reason in shown
     assert why in shown
-    assert sentence in show(draw_queue(await town.pages.get("queue"), OutputFormat.TABLE))
-    assert sentence in show(draw_decisions(await town.pages.get("decisions"), OutputFormat.TABLE))
+    assert sentence in show(draw_queue(await harness.pages.get("queue"), OutputFormat.TABLE))
+    assert sentence in show(draw_decisions(await harness.pages.get("decisions"), OutputFormat.TABLE))
 
 
-async def test_condition_and_events_of_group_and_pod_have_it_within_a_second(town: Town) -> None:
-    sentence = await town.decide()
-    await town.pass_time(SECOND)
-    assert town.list_conditions() == [sentence]
-    assert town.speaker.said == {"PodGroup/g": [sentence], "Pod/m0": [sentence]}
+async def test_condition_and_events_of_group_and_pod_have_it_within_a_second(harness: StatusHarness) -> None:
+    sentence = await harness.decide()
+    await harness.pass_time(SECOND)
+    assert harness.list_conditions() == [sentence]
+    assert harness.speaker.said == {"PodGroup/g": [sentence], "Pod/m0": [sentence]}
 
 
-async def test_nothing_is_said_again_while_nothing_changes(town: Town) -> None:
-    sentence = await town.decide()
+async def test_nothing_is_said_again_while_nothing_changes(harness: StatusHarness) -> None:
+    sentence = await harness.decide()
     for _ in range(60):
-        await town.pass_time(SECOND)
-        await town.world.run_until_idle()
-    assert town.list_conditions() == [sentence]
-    assert town.speaker.said == {"PodGroup/g": [sentence], "Pod/m0": [sentence]}
+        await harness.pass_time(SECOND)
+        await harness.world.run_until_idle()
+    assert harness.list_conditions() == [sentence]
+    assert harness.speaker.said == {"PodGroup/g": [sentence], "Pod/m0": [sentence]}
