@@ -57,15 +57,15 @@ def test_every_decoder_of_an_object_is_held_to_what_follows() -> None:
     modules = [import_module(f"serried.api.{found.name}") for found in pkgutil.iter_modules(serried.api.__path__)] + [
         election
     ]
-    # Of a part, it raises ValueError for its whole.
-    parts = {"decode_shape", "decode_group_key"}
+    # These decode a part, whose ValueError is that of the whole object, or call the decoder of an object.
+    parts = {"decode_shape", "decode_group_key", "decode_or_malformed"}
     there = {
         name
         for module in modules
         for name, each in vars(module).items()
         if name.startswith("decode_") and each.__module__ == module.__name__
     }
-    # Those of the level beside are the same, and say so in what they return.
+    # `decode_second` wraps these for objects of the second API level.
     assert there - parts == {name_decoder(decode) for decode, _ in DECODERS.values()} - {"decode_second"}
 
 
