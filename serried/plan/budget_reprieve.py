@@ -112,7 +112,7 @@ class BudgetReprieve:
         return [*free, *self._gone]
 
     def _split_by_budget(self) -> list[EvictionUnit]:
-        """Split the units. Return those of which each budget allows to evict all units that it covers.
+        """Split the units. Return the ones whose budgets all allow to evict every unit that they cover.
 
         The other ones become ``_scarce``: only some of them may be evicted.
         """

@@ -1,8 +1,9 @@
 """Counts how many more pods of a shape fit on each node and in each domain, so that plans need not count all nodes.
 
 A shape (`serried.api.pod.Shape`) is all that decides on which nodes a pod fits: requests, node affinity, tolerations. A
-`Capacity` lives as long as the cache of the cluster. The first plan for a shape counts all nodes; later plans only
-count the nodes that have changed. A `Census` corrects these counts for what only one plan sees.
+`Capacity` belongs to the cache of the cluster and lives as long. `Capacity.table` returns the counts of a shape: the
+first plan for the shape counts all nodes; later plans only count the nodes that have changed. A `Census` is made for
+each plan, and corrects these counts for what only this plan sees.
 """
 
 from array import array
@@ -37,7 +38,7 @@ Beyond it the counts of the shapes that were not used for the longest time are d
 """
 
 _ENTRIES_OF_A_TABLE = 16
-"""The number of (shape, node) counts that each shape adds to `_MAX_ENTRIES_KEPT` besides those of its nodes.
+"""The number by which each shape counts toward `_MAX_ENTRIES_KEPT`, besides one for each node on which it fits.
 
 Shapes that fit on no node take memory, too.
 """

@@ -1,4 +1,8 @@
-"""Pods that may be evicted together (`EvictionUnit`), limits for evictions (`Allowances`), and their `Cost`."""
+"""Pods that may be evicted together (`EvictionUnit`), limits for evictions (`Allowances`), and their `Cost`.
+
+The extender's preemption feature makes units and allowances of the running pods, and passes them to
+`serried.plan.preemption.plan_victims`, which returns a `Preemption` or `NoVictims`.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,9 +1,9 @@
 """Explains why a gang does not fit (`diagnose`), and what would make it fit (`find_advice`).
 
-A diagnosis says how many members fit in each domain, and why they do not fit on the nodes (`plan.fit.Hurdle`, for
-instance a taint). For advice the gang is planned with one constraint relaxed at a time, so each advice is proved by a
-plan. Changes are tried in the order of their cost: changes of nodes by an administrator, of the gang's own request, of
-other gangs.
+Both are only called when a user asks for an explanation, by `extender.look.explain`. A diagnosis says how many members
+fit in each domain, and why they do not fit on the nodes (`plan.fit.Hurdle`, for instance a taint). For advice the gang
+is planned with one constraint relaxed at a time, so each advice is proved by a plan. Changes are tried in the order of
+their cost: changes of nodes by an administrator, of the gang's own request, of other gangs.
 """
 
 from collections import Counter

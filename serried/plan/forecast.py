@@ -1,9 +1,9 @@
 """Forecasts where and when a gang will fit that does not fit now (`find_forecast`).
 
-The ends of running pods are simulated in the order of time: each frees the resources of its pod. Ends without a known
-time come after them, node by node: first the most likely ones, and among these the nodes that need the fewest ends in
-their domain. The first domain in which the gang fits is the forecast. An exclusive domain of another gang can be used
-once all pods that hold it have ended.
+`extender.features.backfill` calls it for the gang at the head of the queue. The ends of running pods are simulated in
+the order of time: each frees the resources of its pod. Ends without a known time come after them, node by node: first
+the most likely ones, and among these the nodes that need the fewest ends in their domain. The first domain in which the
+gang fits is the forecast. An exclusive domain of another gang can be used once all pods that hold it have ended.
 """
 
 import math

@@ -1,8 +1,9 @@
 """Plans one gang (`plan_gang`): one domain that holds its quorum, and a node for each member.
 
-The steps have the names of the native PodGroup scheduling: generate placements, feasible, score, choose, assign. A
-placement is a domain with its nodes. Levels are tried from the narrowest preferred level to the required one
-(`list_search_levels`), and at each level all its domains are compared.
+`serried.plan.tree.plan_group` calls it, for a tree once for each PodGroup that it tries. The steps have the names of
+the native PodGroup scheduling: generate placements, feasible, score, choose, assign. A placement is a domain with its
+nodes. Levels are tried from the narrowest preferred level to the required one (`list_search_levels`), and at each level
+all its domains are compared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,7 @@
 """The sets of nodes that may hold a whole gang (`generate_placements`), and the state of one plan (`PlanState`).
 
 A `Placement` is a domain with its nodes, as GeneratePlacements of the native TopologyPlacement plugin returns it.
+`serried.plan.gang` compares the placements of a gang, and `serried.plan.packing` assigns nodes in one of them.
 """
 
 from collections.abc import Collection, Mapping

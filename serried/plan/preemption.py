@@ -69,7 +69,8 @@ _GROWTH = 1.1
 """The factor by which the number of members that fit in a domain must grow after a failed plan, before the next plan.
 
 For instance a domain for which a plan failed when 20 members fitted is planned again when 22 fit, because more pods
-were removed. When all units are removed the factor does not apply, so the last plan of a domain is always made.
+were removed. When all units are removed the factor does not apply, so the last plan of a domain is always made. It does
+not apply either if rules such as anti-affinity restrict members, because counts say little then.
 """
 
 _MAX_PLANNED = 4
@@ -644,7 +645,10 @@ def _with_quorum(ask: PlanRequest, count: int) -> PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The victims chosen in one candidate domain, and their cost."""
+    """One candidate domain with the victims chosen in it and their cost.
+
+    ``removal`` is its simulation without the victims.
+    """
 
     candidate: CandidateDomain
     removal: CountedRemoval

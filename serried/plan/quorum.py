@@ -137,7 +137,7 @@ class GroupMembers:
 class MemberState(Enum):
     """The states of a member that the planner distinguishes.
 
-    The values are the names of the fields of ``GroupMembers``.
+    A state that is also the name of a field of `GroupMembers` means what is said there.
     """
 
     BOUND = "bound"

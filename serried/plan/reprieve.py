@@ -562,7 +562,10 @@ class _PriorityLevel:
         self._final: set[EvictionUnit] = set()
 
     def start(self, order: Iterable[EvictionUnit]) -> None:
-        """Take over all removed units of the priority, in the order in which to try to put them back."""
+        """Begin with all units of the priority as ``gone``.
+
+        ``order`` has them in the order in which to try to put them back.
+        """
         for unit in order:
             self.gone[unit] = None
             self._losses.add(unit)

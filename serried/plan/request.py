@@ -182,8 +182,8 @@ class PlanRequest:
     def yielding_priority(self) -> int:
         """The lowest priority of a nominated pod of another gang whose resources the plan does not use.
 
-        kube-scheduler compares the priorities of pods. So it is the lowest of the group's priority and those of its
-        members.
+        The resources of nominated pods of lower priority count as free. kube-scheduler compares the priorities of pods.
+        So it is the lowest of the group's priority and those of its members.
         """
         return min(self.priority, self._find_least()) if self.members else self.priority
 

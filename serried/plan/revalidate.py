@@ -1,7 +1,7 @@
 """Checks again whether a plan is still possible, before it is carried out (`revalidate`).
 
-Some plans were made for an older state of the cluster: those of a forked process, those that wait for victims to end,
-and those that wait for their record to be written.
+The extender's planning tasks and preemption call it, for plans that were made for an older state of the cluster: those
+of a forked process, those that wait for victims to end, and those that wait for their record to be written.
 """
 
 from collections.abc import Collection, Iterable, Mapping
