@@ -79,7 +79,7 @@ class EventWriter:
     """The Events of one process. `emit` queues them at any time, `run` writes them until cancelled.
 
     There are three queues, in this order: new series of type Warning, new series of type Normal, and repeats. Each
-    serves the namespaces in turn. If a queue for new series is full, the namespace with the most entries loses its
+    serves the namespaces round robin. If a queue for new series is full, the namespace with the most entries loses its
     newest one.
     """
 

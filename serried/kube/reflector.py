@@ -91,14 +91,14 @@ class Relisted:
     """The resourceVersion of the list."""
 
     vanished: int
-    """The number of objects that were reported Deleted because they are missing in the list."""
+    """The number of objects that were reported as `Deleted`, because they are missing in the list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
     """The API server answers 404 for the resource.
 
-    Every known object is reported Deleted after this mark. `Listed` follows if the resource is served again.
+    After this event, every known object is reported as `Deleted`. `Listed` follows when the resource is served again.
     """
 
     resource: Resource
@@ -106,7 +106,7 @@ class Unserved:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The API server answers 403 for the resource. Nothing is reported Deleted: the objects still exist, unobserved."""
+    """The API server answers 403 for the resource. No object is reported as `Deleted`: they still exist, unobserved."""
 
     resource: Resource
 
@@ -170,15 +170,15 @@ class KnownObjects:
             yield
 
     def end_list(self, version: str) -> None:
-        """Report that the list is complete. Call it when `drop_unseen` is exhausted."""
+        """Send `Listed` or `Relisted` to the sink: the list is complete. Call it when `drop_unseen` is exhausted."""
         count = len(self._uids)
         self._send(Relisted(count, version, self._vanished) if self._listed else Listed(count, version))
         self._listed = True
 
     def report_unserved(self) -> Iterator[None]:
-        """Report that the resource is not served, then every known object as Deleted. Yield after each.
+        """Send `Unserved` to the sink, then `Deleted` for every known object. Yield after each, so that others can run.
 
-        The mark comes first, so that the sink knows that the objects were not deleted one by one.
+        `Unserved` comes first, so that the sink knows that the objects were not deleted one by one.
         """
         if not self._unserved:
             self._unserved = True
@@ -188,7 +188,7 @@ class KnownObjects:
         yield from self.drop_unseen()
 
     def report_denied(self) -> None:
-        """Report that the API server forbids list or watch."""
+        """Send `Denied` to the sink: the API server forbids to list or watch the resource."""
         self._send(Denied(self._resource))
 
     def _forget(self, key: _Key) -> None:
