@@ -37,21 +37,21 @@ RESULTS = Path(__file__).parent / "results"
 ZONES = ("zone-0", "zone-1")
 POOL = "mixed"
 POOL_NODES = 40
-"""The most nodes that the NodePool may buy. The cluster has six of its own."""
+"""The largest number of nodes that Karpenter may buy for the NodePool. The cluster has six of its own."""
 
 NAMESPACE = "mixed"
 KINDS = {"whole": 45, "late": 15, "lacking": 15, "withdrawn": 10, "too large": 5, "plain": 10}
-"""The kinds of what comes, with their weights.
+"""The kinds of gangs that are created, with the weights by which they are drawn.
 
 The members of a late gang come one by one; a lacking gang never gets its last one; a withdrawn one is deleted soon; one
 that is too large needs more nodes than the NodePool may have; a plain pod belongs to no gang.
 """
 
 STARTING = frozenset({"whole", "late", "plain"})
-"""The kinds that should run."""
+"""The kinds whose pods should run. For gangs of the other kinds no node should be bought."""
 
 _FIRST_MILLI_CPU = 30_000
-"""Nearly a node: the kwok provider counts against the limits of a NodePool what the pods of a node ask for."""
+"""The largest request: nearly a node, because the kwok provider counts requests against a NodePool's limits."""
 
 _PAUSE = 0.25
 _DRAIN_SECONDS = 300.0
@@ -74,10 +74,10 @@ class Gang:
     """The topology key that it needs, "" for none."""
 
     runs: float
-    """The time that the pods run."""
+    """The time for which the pods run."""
 
-    lives: float
-    """After which time it is deleted if it should never start."""
+    withdrawn_after: float
+    """The time after which a gang that should never start is deleted."""
 
     spacing: float
     """The time between two of its members."""
@@ -99,7 +99,7 @@ class Gang:
 
 
 @dataclass(slots=True)
-class Story:
+class GangLife:
     """The observed life of a gang. Times are in seconds since the beginning; None for an event that never happened."""
 
     gang: Gang
@@ -120,7 +120,7 @@ class Story:
 
 
 def draw(minutes: float, seed: int) -> list[Gang]:
-    """Draw what comes within so many minutes, in the order of time."""
+    """Draw the gangs that are created within ``minutes``, sorted by time. Equal seeds give equal gangs."""
     source, gangs, at = random.Random(seed), list[Gang](), 0.0
     while (at := at + source.uniform(4.0, 20.0)) < minutes * 60:
         kind = source.choices(list(KINDS), list(KINDS.values()))[0]
@@ -133,75 +133,78 @@ def draw(minutes: float, seed: int) -> list[Gang]:
                 at=at,
                 key="" if kind == "plain" or source.random() < 0.5 else ZONE,
                 runs=source.uniform(10.0, 60.0),
-                lives=source.uniform(0.5, 6.0) if kind == "withdrawn" else source.uniform(40.0, 90.0),
+                withdrawn_after=source.uniform(0.5, 6.0) if kind == "withdrawn" else source.uniform(40.0, 90.0),
                 spacing=source.uniform(0.5, 5.0) if kind == "late" else 0.0,
             )
         )
     return gangs
 
 
-class Play:
-    """Lets the gangs come and go in a cluster. ``stories`` grows with each that has come."""
+class Replay:
+    """Creates the gangs of a queue in a cluster at their times, and deletes them when they end.
+
+    ``lives`` has an entry for each gang that was created so far.
+    """
 
     def __init__(self, cluster: Cluster, gangs: Sequence[Gang]) -> None:
-        self.stories: list[Story] = []
+        self.lives: list[GangLife] = []
         self._api = cluster.api
-        self._coming = list(gangs)
-        self._begun = time.monotonic()
+        self._pending = list(gangs)
+        self._started_at = time.monotonic()
 
     def run(self, minutes: float, report: Report) -> None:
-        """Play until all have come and gone, at most ``_DRAIN_SECONDS`` longer than ``minutes``."""
+        """Run until all gangs were created and deleted, but at most ``_DRAIN_SECONDS`` longer than ``minutes``."""
         self._api.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        self._begun, told = time.monotonic(), 0.0
-        while (now := self._now()) < minutes * 60 + _DRAIN_SECONDS and (self._coming or self._staying()):
+        self._started_at, told = time.monotonic(), 0.0
+        while (now := self._now()) < minutes * 60 + _DRAIN_SECONDS and (self._pending or self._list_present()):
             self._create(now)
-            self._look()
+            self._observe()
             if now - told > 60:
                 told = now
-                report(f"{now / 60:.0f} min: {len(self.stories)} came, {len(self._staying())} are there")
+                report(f"{now / 60:.0f} min: {len(self.lives)} came, {len(self._list_present())} are there")
             time.sleep(_PAUSE)
 
     def _now(self) -> float:
-        return time.monotonic() - self._begun
+        return time.monotonic() - self._started_at
 
-    def _staying(self) -> list[Story]:
-        return [story for story in self.stories if story.ended is None]
+    def _list_present(self) -> list[GangLife]:
+        return [life for life in self.lives if life.ended is None]
 
     def _create(self, now: float) -> None:
-        while self._coming and self._coming[0].at <= now:
-            gang = self._coming.pop(0)
+        while self._pending and self._pending[0].at <= now:
+            gang = self._pending.pop(0)
             if gang.kind != "plain":
                 self._api.post(_GROUPS, group_object(gang))
-            self.stories.append(Story(gang))
-        for story in self._staying():
-            gang = story.gang
-            while story.created < gang.pods and gang.at + story.created * gang.spacing <= now:
-                self._api.post(_PODS, pod_object(gang, story.created))
-                story.created += 1
-            if story.whole is None and story.created == gang.size:
-                story.whole = self._now()
+            self.lives.append(GangLife(gang))
+        for life in self._list_present():
+            gang = life.gang
+            while life.created < gang.pods and gang.at + life.created * gang.spacing <= now:
+                self._api.post(_PODS, pod_object(gang, life.created))
+                life.created += 1
+            if life.whole is None and life.created == gang.size:
+                life.whole = self._now()
 
-    def _look(self) -> None:
+    def _observe(self) -> None:
         pods = self._api.get(_PODS)["items"]
         now = self._now()
         bound = Counter(_name_gang(pod) for pod in pods if pod["spec"].get("nodeName"))
         there = Counter(map(_name_gang, pods))
         over = Counter(_name_gang(pod) for pod in pods if pod.get("status", {}).get("phase") == "Succeeded")
-        for story in self._staying():
-            gang = story.gang
-            if story.bound is None and bound[gang.name] == gang.size:
-                story.bound = now
-            story.broken = there[gang.name] < story.created
-            withdrawn = gang.kind not in STARTING and story.bound is None and now > gang.at + gang.lives
-            if over[gang.name] == gang.size or withdrawn or story.broken:
-                self._delete(story)
+        for life in self._list_present():
+            gang = life.gang
+            if life.bound is None and bound[gang.name] == gang.size:
+                life.bound = now
+            life.broken = there[gang.name] < life.created
+            withdrawn = gang.kind not in STARTING and life.bound is None and now > gang.at + gang.withdrawn_after
+            if over[gang.name] == gang.size or withdrawn or life.broken:
+                self._delete(life)
 
-    def _delete(self, story: Story) -> None:
-        for number in range(story.created):
-            self._api.delete(f"{_PODS}/{story.gang.name}-{number}")
-        if story.gang.kind != "plain":
-            self._api.delete(f"{_GROUPS}/{story.gang.name}")
-        story.ended = self._now()
+    def _delete(self, life: GangLife) -> None:
+        for number in range(life.created):
+            self._api.delete(f"{_PODS}/{life.gang.name}-{number}")
+        if life.gang.kind != "plain":
+            self._api.delete(f"{_GROUPS}/{life.gang.name}")
+        life.ended = self._now()
 
 
 def _name_gang(pod: Raw) -> str:
@@ -209,7 +212,7 @@ def _name_gang(pod: Raw) -> str:
 
 
 def group_object(gang: Gang) -> Raw:
-    """The PodGroup of a gang."""
+    """Return the PodGroup of a gang."""
     annotations = {"scheduling.serried.dev/required-topology": gang.key} if gang.key else {}
     spec = {"schedulingPolicy": {"gang": {"minCount": gang.size}}}
     metadata = {"name": gang.name, "annotations": annotations}
@@ -217,7 +220,7 @@ def group_object(gang: Gang) -> Raw:
 
 
 def pod_object(gang: Gang, number: int) -> Raw:
-    """One pod of a gang, or the plain pod."""
+    """Return pod ``number`` of a gang, or the plain pod."""
     labels = {} if gang.kind == "plain" else {"scheduling.serried.dev/pod-group": gang.name}
     annotations = {"bench.serried.dev/succeed-after": f"{gang.runs:.0f}s"}
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": f"{gang.milli_cpu}m"}}}
@@ -239,14 +242,14 @@ class Bought:
     batches: Sequence[Batch] = field(default=())
 
 
-def summarize(stories: Iterable[Story], bought: Bought) -> Raw:
+def summarize(lives: Iterable[GangLife], bought: Bought) -> Raw:
     """Return the numbers of a run: the totals, and one row for each kind."""
-    all_stories = list(stories)
-    rows = [_describe(kind, [s for s in all_stories if s.gang.kind == kind], bought.claims) for kind in KINDS]
-    waited = sorted(_list_waits(all_stories, bought.claims))
+    found = list(lives)
+    rows = [_describe(kind, [s for s in found if s.gang.kind == kind], bought.claims) for kind in KINDS]
+    waited = sorted(_list_waits(found, bought.claims))
     return {
-        "came": len(all_stories),
-        "broken": sum(story.broken for story in all_stories),
+        "came": len(found),
+        "broken": sum(life.broken for life in found),
         "node_claims": sum(bought.claims.values()),
         "batches": len(bought.batches),
         "wasted": sum(row["wasted"] for row in rows if row["kind"] != "withdrawn"),
@@ -256,25 +259,25 @@ def summarize(stories: Iterable[Story], bought: Bought) -> Raw:
     }
 
 
-def _describe(kind: str, stories: Sequence[Story], claims: Mapping[int, int]) -> Raw:
-    idle = [story for story in stories if story.bound is None]
+def _describe(kind: str, lives: Sequence[GangLife], claims: Mapping[int, int]) -> Raw:
+    idle = [life for life in lives if life.bound is None]
     return {
         "kind": kind,
-        "came": len(stories),
-        "started": len(stories) - len(idle),
-        "node_claims": sum(claims.get(story.gang.milli_cpu, 0) for story in stories),
-        "wasted": sum(claims.get(story.gang.milli_cpu, 0) for story in idle),
-        "beyond_size": sum(max(0, claims.get(s.gang.milli_cpu, 0) - s.gang.size) for s in stories if s not in idle),
-        "seconds": _spread(sorted(s.bound - s.whole for s in stories if s.bound is not None and s.whole is not None)),
+        "came": len(lives),
+        "started": len(lives) - len(idle),
+        "node_claims": sum(claims.get(life.gang.milli_cpu, 0) for life in lives),
+        "wasted": sum(claims.get(life.gang.milli_cpu, 0) for life in idle),
+        "beyond_size": sum(max(0, claims.get(s.gang.milli_cpu, 0) - s.gang.size) for s in lives if s not in idle),
+        "seconds": _spread(sorted(s.bound - s.whole for s in lives if s.bound is not None and s.whole is not None)),
     }
 
 
-def _list_waits(stories: Iterable[Story], claims: Mapping[int, int]) -> list[float]:
-    """The time from the last member to the last Binding, of the gangs for which nodes were bought."""
+def _list_waits(lives: Iterable[GangLife], claims: Mapping[int, int]) -> list[float]:
+    """Return the seconds from the last member to the last Binding, for each gang for which nodes were bought."""
     return [
-        story.bound - story.whole
-        for story in stories
-        if story.bound is not None and story.whole is not None and claims.get(story.gang.milli_cpu)
+        life.bound - life.whole
+        for life in lives
+        if life.bound is not None and life.whole is not None and claims.get(life.gang.milli_cpu)
     ]
 
 
@@ -286,7 +289,7 @@ def _spread(ordered: Sequence[float]) -> Raw | None:
 
 
 def render(summary: Raw) -> str:
-    """The table for people."""
+    """Return the summary as a Markdown table."""
     lines = [
         "| kind | came | started | NodeClaims | for those that did not start | beyond their size | s to run, median |",
         "|---|---|---|---|---|---|---|",
@@ -298,21 +301,24 @@ def render(summary: Raw) -> str:
 
 
 def measure(minutes: float, seed: int, *, asking: bool, report: Report) -> Raw:
-    """Play one mixed queue on a cluster of its own; raises ClusterError and ApiError."""
+    """Run one mixed queue on a cluster of its own, and return the summary. Raise ClusterError and ApiError.
+
+    Without ``asking``, gangs do not request nodes, and filter holds their members.
+    """
     with tempfile.TemporaryDirectory(prefix="serried-autoscaler-") as directory:
         cluster = Cluster.up(make_spec(asking=asking), report)
         try:
             with at_work(cluster, ZONES, Path(directory), report) as karpenter:
                 karpenter.create_pool(POOL, ZONES, cpu_limit=POOL_NODES * NODE_CPU, consolidate_after="15s")
-                play = Play(cluster, draw(minutes, seed))
+                play = Replay(cluster, draw(minutes, seed))
                 play.run(minutes, report)
-                return summarize(play.stories, read_bought(karpenter))
+                return summarize(play.lives, read_bought(karpenter))
         finally:
             cluster.down()
 
 
 def make_spec(*, asking: bool) -> Spec:
-    """A small cluster of two zones; where gangs do not ask, they are held by filter."""
+    """Return a small cluster of two zones. Without ``asking``, filter holds the members of gangs."""
     spec = Spec(f"bench-autoscaler-{os.getpid()}", nodes=6, racks=2, zones=2, api="fallback")
     if asking:
         return replace(spec, hold="gate", serried_args=("--ask-for", "120"))

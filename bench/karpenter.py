@@ -42,7 +42,7 @@ _READY_TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class Batch:
-    """The pods that Karpenter has bought nodes for in one go, and the number of NodeClaims that it made for them."""
+    """The number of pods for which Karpenter bought nodes in one provisioning loop, and of NodeClaims made for them."""
 
     pods: int
     claims: int
@@ -58,7 +58,7 @@ class Karpenter:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Karpenter stands still as long as the body runs."""
+        """Stop Karpenter by SIGSTOP while the body runs."""
         self._process.send(signal.SIGSTOP)
         try:
             yield
@@ -78,7 +78,7 @@ class Karpenter:
         """Create a NodePool, which may buy nodes in these zones, and its KWOKNodeClass of the same name.
 
         ``cpu_limit`` is the most CPUs that it may have, None for no limit. ``consolidate_after`` is how long a node is
-        empty before Karpenter takes it away. ``labels`` are more labels of its nodes. ``delay`` is the
+        empty before Karpenter removes it. ``labels`` are more labels of its nodes. ``delay`` is the
         time from a NodeClaim to its Node. Durations are as Karpenter writes them.
         """
         kwok_class = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": name}}
@@ -110,16 +110,16 @@ class Karpenter:
         return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
 
     def list_pools(self) -> set[str]:
-        """The names of the NodePools."""
+        """Return the names of the NodePools."""
         return {str(each["metadata"]["name"]) for each in self._cluster.api.get(POOLS)["items"]}
 
     def list_claims(self, pool: str) -> list[dict[str, Any]]:
-        """The NodeClaims of a NodePool."""
+        """Return the NodeClaims of a NodePool."""
         found: list[dict[str, Any]] = self._cluster.api.get(CLAIMS)["items"]
         return [each for each in found if each["metadata"]["labels"].get(POOL_LABEL) == pool]
 
     def list_nodes(self, pool: str) -> list[dict[str, Any]]:
-        """The Nodes of a NodePool."""
+        """Return the Nodes of a NodePool."""
         found: list[dict[str, Any]] = self._cluster.api.get(f"/api/v1/nodes?labelSelector={POOL_LABEL}={pool}")["items"]
         return found
 
@@ -129,7 +129,7 @@ class Karpenter:
             self._cluster.api.delete(f"{CLAIMS}/{claim['metadata']['name']}")
 
     def delete_pool(self, name: str) -> None:
-        """Delete a NodePool that has no NodeClaims any more: Karpenter leaves those alone whose NodePool is gone."""
+        """Delete a NodePool. Delete its NodeClaims before, because Karpenter ignores NodeClaims without a NodePool."""
         self._cluster.api.delete(f"{POOLS}/{name}")
         self._cluster.api.delete(f"{CLASSES}/{name}")
 
@@ -139,7 +139,7 @@ class Karpenter:
         return [Batch(line["pods"], line["nodeclaims"]) for line in bought][skip:]
 
     def list_requests(self) -> list[int]:
-        """The milli-CPUs that the pods of each NodeClaim ask for together, of all that Karpenter has made, in order."""
+        """Return the milli-CPUs that the pods of each NodeClaim request together, in the order of creation."""
         return [parse_cpu(line["requests"]["cpu"]) for line in self._read_log("created nodeclaim")]
 
     def _read_log(self, message: str) -> list[dict[str, Any]]:
@@ -151,7 +151,7 @@ class Karpenter:
 def at_work(cluster: Cluster, zones: Sequence[str], directory: Path, report: Report = silent) -> Iterator[Karpenter]:
     """Install Karpenter's kinds in a cluster and run Karpenter as long as the body runs, with its log in ``directory``.
 
-    Raises ClusterError without Go, if the build fails, and if Karpenter does not start.
+    Raise ClusterError without Go, if the build fails, and if Karpenter does not start.
     """
     program = build(report)
     install(cluster)
@@ -163,7 +163,7 @@ def at_work(cluster: Cluster, zones: Sequence[str], directory: Path, report: Rep
 
 
 def build(report: Report = silent) -> Path:
-    """The binary: minutes the first time, then from the cache. Raises ClusterError."""
+    """Return the path of Karpenter's binary. The first build takes minutes, then it is cached. Raise ClusterError."""
     binary = cache() / "operators" / f"karpenter-{VERSION}"
     with exclusive(binary.parent / ".karpenter.lock", report, "waiting for another process that builds Karpenter"):
         if not binary.is_file():
@@ -182,7 +182,7 @@ def _build(binary: Path) -> None:
 
 
 def locate() -> Path:
-    """The module in Go's cache, downloaded if it is not there yet. Raises ClusterError."""
+    """Return the module's directory in Go's cache; download it first if needed. Raise ClusterError."""
     if shutil.which("go") is None:
         raise ClusterError("Karpenter is built from its Go module, and there is no 'go' in PATH")
     command = ["go", "mod", "download", "-json", f"{MODULE}@{VERSION}"]
@@ -230,7 +230,7 @@ def _spawn(program: Path, cluster: Cluster, zones: Sequence[str], directory: Pat
 
 
 def _instance_type(zones: Sequence[str]) -> dict[str, Any]:
-    """One instance type as the kwok provider reads it, at the same price in all zones."""
+    """Return the only instance type in the kwok provider's format, at the same price in all zones."""
     offerings = [
         {
             "Price": 1.0,

@@ -3,12 +3,12 @@
 from itertools import pairwise
 from typing import Any
 
-from bench.autoscaler import KINDS, POOL_NODES, STARTING, Bought, Gang, Story, draw, pod_object, render, summarize
+from bench.autoscaler import KINDS, POOL_NODES, STARTING, Bought, Gang, GangLife, draw, pod_object, render, summarize
 from bench.karpenter import NODE_CPU, Batch
 
 
 def gang(number: int, kind: str, size: int) -> Gang:
-    return Gang(number, kind, size, at=0.0, key="", runs=10.0, lives=60.0, spacing=0.0)
+    return Gang(number, kind, size, at=0.0, key="", runs=10.0, withdrawn_after=60.0, spacing=0.0)
 
 
 def row(summary: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -43,7 +43,11 @@ def test_gangs_that_should_not_start_lack_a_member_or_need_more_than_may_be_boug
 
 def test_node_claims_of_gangs_that_never_started_are_wasted_but_for_those_that_were_withdrawn() -> None:
     ran, lacking, withdrawn = gang(1, "whole", 4), gang(2, "lacking", 4), gang(3, "withdrawn", 3)
-    stories = [Story(ran, created=4, whole=1.0, bound=9.5), Story(lacking, created=3), Story(withdrawn, created=3)]
+    stories = [
+        GangLife(ran, created=4, whole=1.0, bound=9.5),
+        GangLife(lacking, created=3),
+        GangLife(withdrawn, created=3),
+    ]
     claims = {ran.milli_cpu: 5, lacking.milli_cpu: 3, withdrawn.milli_cpu: 2}
 
     summary = summarize(stories, Bought(claims, [Batch(5, 5), Batch(5, 5)]))
@@ -58,7 +62,7 @@ def test_node_claims_of_gangs_that_never_started_are_wasted_but_for_those_that_w
 
 def test_a_gang_that_ran_on_nodes_that_were_there_says_nothing_of_the_time_that_new_nodes_take() -> None:
     there, bought = gang(1, "whole", 2), gang(2, "whole", 2)
-    stories = [Story(there, 2, whole=1.0, bound=1.5), Story(bought, 2, whole=1.0, bound=13.0)]
+    stories = [GangLife(there, 2, whole=1.0, bound=1.5), GangLife(bought, 2, whole=1.0, bound=13.0)]
 
     summary = summarize(stories, Bought({bought.milli_cpu: 2}))
 
