@@ -27,10 +27,10 @@ _MAX_MOVES = 1_000
 """The maximum number of units (pods that are evicted together) that the search in one domain puts back: some 10 ms."""
 
 _MAX_EXCESS = 50
-"""The maximum excess over all budgets for which combinations are tried.
+"""The maximum excess, summed over all budgets, for which combinations are tried.
 
-The excess is by how many evictions the budgets would be exceeded if all units were evicted. If it is larger, the search
-would only get through the first few of the combinations.
+The excess of a budget is by how many evictions it would be exceeded if all units were evicted. If the sum is larger,
+the search would only get through the first few of the combinations.
 """
 
 _MAX_PLANS = 8

@@ -101,10 +101,10 @@ class ShapeCounts:
         return twin
 
     def fill(self, nodes: Iterable[Node], used: Mapping[str, Resources], limit: Limit) -> None:
-        """Count all nodes for the first time.
+        """Count for each of ``nodes`` how many pods of the shape fit.
 
-        ``used`` has the amounts in use by node name; a node without entry is empty. The work is reported to ``limit``,
-        which raises TooLong if the plan takes too much time.
+        Called once, before nodes are counted again one by one. ``used`` has the amounts in use by node name; a node
+        without entry is empty. The work is reported to ``limit``, which raises TooLong if the plan takes too much time.
         """
         for node in nodes:
             limit.spend(self.weight)
@@ -254,9 +254,10 @@ class Capacity:
         return table
 
     def refresh(self, table: ShapeCounts, limit: Limit) -> None:
-        """Count the nodes that have changed since the version of ``table``, which must come from this capacity.
+        """Count again, in ``table``, how many pods fit on the nodes that have changed since its version.
 
-        The work is reported to ``limit``, which raises TooLong if the plan takes too much time.
+        ``table`` must come from this capacity. The work is reported to ``limit``, which raises TooLong if the plan
+        takes too much time.
         """
         self._recount(table, self._list_changed(table.version), limit)
         table.version = self._version

@@ -253,7 +253,7 @@ class Losses:
     def excess(self, budget: Budget) -> int:
         """Return by how many evictions the counted victims exceed a budget.
 
-        The result is 0 or negative if they do not.
+        The result is 0 or negative if they do not, and 0 if the budget allows any number.
         """
         allowed = self._allowances.budgets.get(budget)
         return 0 if allowed is None else self._disruptions[budget] - allowed
@@ -288,9 +288,9 @@ class Losses:
         return violations, self._count_broken(unit.gang, len(unit.pods)) if unit.gang is not None else 0
 
     def _count_broken(self, gang: GroupKey, count: int) -> int:
-        """Count the loss of members.
+        """Count that a gang loses ``count`` more members. Return how many groups lose their quorum by it.
 
-        Return how many groups lose their quorum by it: the gang itself and groups above it.
+        These are the gang itself and, if it loses its quorum, groups above it.
         """
         broken = 0
         while True:

@@ -1,4 +1,4 @@
-"""Assigns the nodes of a placement to members (`pack`).
+"""Assigns the nodes of a placement (a domain and its nodes) to members (`pack`). `serried.plan.gang` calls it.
 
 Members use as few domains of each narrower level as possible, then as few nodes. The last node is the one with the
 least capacity that still holds the remaining members. Members are assigned in the order of domain and node names, so
@@ -10,7 +10,7 @@ members with neighbouring ranks are near each other in the topology.
 - Several shapes are packed one after another. Each uses few domains, but not always the same ones. So smaller sets of
   domains are tried, those with the most capacity first, within a budget.
 - If that fails, `mix` tries all ways to fill each node and keeps the states that are not worse than others in every
-  class. That is exact for a few classes of a few dozen members.
+  class (members of equal shape). That is exact for a few classes of a few dozen members.
 """
 
 import heapq
@@ -162,7 +162,7 @@ def distribute(count: int, counts_by_path: Mapping[DomainPath, int], steps: int 
 
     ``counts_by_path`` has for each domain of the narrowest level how many members fit. Return the number of members for
     each used domain of the widest level; they sum to less than ``count`` if fewer fit. With several levels the search
-    takes at most ``steps``.
+    takes at most ``steps``; if these are not enough, more domains of narrower levels than needed may be used.
     """
     widest = _sum_by(counts_by_path, 1)
     simple = [(share, path[0]) for share, path in choose_leaving_largest(count, widest.items())]

@@ -88,11 +88,10 @@ def list_search_levels(ask: PlanRequest) -> list[SearchLevel]:
 def generate_placements(census: Census, search_level: SearchLevel, ask: PlanRequest) -> list[Placement]:
     """Return one placement for each domain of the search level that the gang may use.
 
-    Without a key it is the whole cluster.
-
-    Nodes without one of the labels are in no domain. Not returned are domains outside of those of the parent groups,
-    and domains that other gangs use exclusively. If the gang has members already (``ask.pinned``), only their domains
-    are returned, even if a domain has no nodes any more.
+    If the search level has no label key, return one placement: the whole cluster. Nodes without one of the labels are
+    in no domain. Not returned are domains outside of those of the parent groups, and domains that other gangs use
+    exclusively. If the gang has members already (``ask.pinned``), only their domains are returned, even if a domain has
+    no nodes any more.
     """
     if not search_level.key:
         return [CLUSTER]
@@ -122,7 +121,7 @@ _MAX_MIXING_STEPS = 20_000
 """The maximum number of steps of `packing.mix` in one plan: some tens of milliseconds."""
 
 _MAX_NARROWING_STEPS = 5_000
-"""The maximum number of steps in one plan to improve placements that hold the gang, e.g. to use fewer racks."""
+"""The maximum number of search steps in one plan to improve placements that hold the gang, e.g. to use fewer racks."""
 
 _UNITS_OF_A_SUM = 50
 """The work, in units of `Limit.spent`, of adding up by domain how many members of one shape fit."""
@@ -132,7 +131,8 @@ class PlanState:
     """The state of the planner while it plans one gang. It lives as long as the call of `plan_gang`.
 
     Members of equal shape form a class (`MemberClass`, the elements of ``classes``). ``census`` knows how many members
-    of a class fit on each node. The two budgets limit searches. Call `count` before anything else.
+    of a class fit on each node. ``budget`` limits the search steps for a plan, ``improving_budget`` those for a better
+    one. Call `count` before anything else.
     """
 
     def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> None:
@@ -205,7 +205,7 @@ class PlanState:
         return self.census.totals(kind, key)
 
     def totals(self, placement: Placement) -> list[int]:
-        """Return for each class of equal members how many fit in the placement if it held no other members."""
+        """Return for each class of equal members how many fit in the placement if it got no other members."""
         if not placement.key:
             return [self.census.total(kind) for kind in self.classes]
         found = self._totals.get(placement.key)

@@ -83,7 +83,7 @@ _MAX_WITHIN_BUDGETS = 16
 class Shortage(NamedTuple):
     """The members of the quorum that fit in a domain only if pods of one priority are evicted.
 
-    It estimates the cost.
+    From it the cost of the victims is estimated before they are chosen.
     """
 
     priority: int

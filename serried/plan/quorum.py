@@ -127,7 +127,7 @@ class GroupMembers:
 
         They are the bound members. If there are none, they are the terminating ones, so that a gang never uses two
         domains at a time. Terminating members on unreachable nodes are left out, because their kubelet cannot report
-        their end.
+        their end; ``nodes`` are the nodes of the cluster by name, which show that.
         """
         if self.bound:
             return self.bound
@@ -251,9 +251,10 @@ def count_missing(tree: Tree, placed: Mapping[str, int]) -> float:
 
 
 def count_complete(tree: Tree, placed: Mapping[str, int]) -> int:
-    """Return how many members of a PodGroup are placed, or how many child groups of a tree have their quorum.
+    """Return how many members of a PodGroup are placed, or for a tree how many child groups have their quorum.
 
-    More than the quorum are not counted. ``placed`` has the number of placed members of each PodGroup by name.
+    It is at most the number that the quorum needs. ``placed`` has the number of placed members of each PodGroup by its
+    name in the tree.
     """
     if isinstance(tree, Leaf):
         return min(tree.need, placed.get(tree.name, 0))

@@ -642,7 +642,8 @@ def _sort_units(
 ) -> list[EvictionUnit]:
     """Return units of one priority in the order in which to put them back: the lowest price per pod first (`_SortKey`).
 
-    ``below`` has the number of pods of this and lower priorities by node name; the pods of these units are subtracted.
+    The price is how many members of the preemptor no longer fit then. ``below`` has the number of pods of this and
+    lower priorities by node name; the pods of these units are subtracted from it.
     """
     alone: dict[str, list[EvictionUnit]] = {}
     joined: list[EvictionUnit] = []

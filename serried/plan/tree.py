@@ -33,7 +33,7 @@ Within = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class PartialPlan:
-    """The groups and members that are placed at one point of the search.
+    """The groups and members of a tree that are placed at one point of the search.
 
     It is never modified: each choice creates a new one.
     """
