@@ -60,28 +60,28 @@ def list_top(source: Random) -> list[Owner]:
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_who_is_ended_comes_back_and_yet_it_comes_to_rest(world: Harness, seed: int) -> None:
     churn = Churn(world, NODES, seed)
-    wholeness = AtomicityCheck(churn)
+    check = AtomicityCheck(churn)
     source = churn.source
     for number in range(OWNERS):
         churn.add_owner(draw_owner(source, f"o{number}"))
-        await wholeness.run(source.randint(1, 6))
+        await check.run(source.randint(1, 6))
         if number % 4 == 3:
             churn.remove_owner(source.choice(list(churn.owners)))
     for owner in list_top(source):
         churn.add_owner(owner)
-        await wholeness.run(source.randint(1, 6))
-    await wholeness.run(60)
+        await check.run(source.randint(1, 6))
+    await check.run(60)
     rest = churn.turn
-    await wholeness.run(60)
+    await check.run(60)
     assert len(churn.evictions) >= 3, "a run in which nothing happens shows nothing"
     assert all(each.priorities[0] > each.priorities[1] for each in churn.evictions)
     assert not find_turns(churn)
     assert not [each for each in churn.evictions if each.turn > rest]
     assert all(churn.is_served(owner.name) for owner in list_top(source))
-    assert not wholeness.left_behind
-    assert not wholeness.begun
-    assert wholeness.preemptors
-    assert wholeness.evicted_whole
+    assert not check.kept_members
+    assert not check.bound_without_quorum
+    assert check.preemptors
+    assert check.evicted_whole
     for name in churn.owners:
         paid = 1 + churn.count_losses(name) + count_failures(world, name)
         assert churn.preemptions[name] <= paid, f"{name} evicts without having lost anything"

@@ -24,10 +24,10 @@ class AtomicityCheck:
     """Runs a churn, and checks every group after each turn, when all evictions of the turn have been made."""
 
     def __init__(self, churn: Churn) -> None:
-        self.left_behind: list[PartialGroup] = []
+        self.kept_members: list[PartialGroup] = []
         """Members of groups with disruption mode all that still run after another member was evicted."""
 
-        self.begun: list[PartialGroup] = []
+        self.bound_without_quorum: list[PartialGroup] = []
         """Bound members of gangs that never had their quorum bound."""
 
         self.evicted_whole = 0
@@ -47,10 +47,10 @@ class AtomicityCheck:
             seen = len(self._churn.evictions)
             await self._churn.run(1)
             evicted = {each.pod for each in self._churn.evictions[seen:]}
-            self._look_at_victims(before, evicted)
-            self._look_at_gangs(evicted)
+            self._check_victims(before, evicted)
+            self._check_gangs(evicted)
 
-    def _look_at_victims(self, before: PodsByGroup, evicted: set[str]) -> None:
+    def _check_victims(self, before: PodsByGroup, evicted: set[str]) -> None:
         now = self._list_running()
         whole = {owner.name for owner in self._list_gangs() if owner.mode is Disruption.ALL}
         for group, mates in before.items():
@@ -58,9 +58,9 @@ class AtomicityCheck:
                 continue
             self.evicted_whole += len(mates & evicted) > 1
             if staying := mates & now.get(group, set()):
-                self.left_behind.append(PartialGroup(self._churn.turn, group, frozenset(staying)))
+                self.kept_members.append(PartialGroup(self._churn.turn, group, frozenset(staying)))
 
-    def _look_at_gangs(self, evicted: set[str]) -> None:
+    def _check_gangs(self, evicted: set[str]) -> None:
         bound = self._list_bound()
         for owner in self._list_gangs():
             # Pods that were evicted in this turn had been bound before.
@@ -69,7 +69,7 @@ class AtomicityCheck:
                 self._whole.add(owner.group)
                 self.preemptors |= {each.preemptor for each in self._churn.evictions if each.preemptor == owner.name}
             elif there and owner.group not in self._whole:
-                self.begun.append(PartialGroup(self._churn.turn, owner.group, frozenset(there)))
+                self.bound_without_quorum.append(PartialGroup(self._churn.turn, owner.group, frozenset(there)))
         self._whole &= bound.keys()
 
     def _list_gangs(self) -> list[Owner]:

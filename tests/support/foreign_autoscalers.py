@@ -11,7 +11,7 @@ _CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 
 
 def _crd(group: str, plural: str, kind: str, scope: str) -> dict[str, Any]:
-    """A CRD that accepts any fields."""
+    """Return a CRD that accepts any fields."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}

@@ -121,6 +121,6 @@ class Client:
 
 
 def post(path: str, body: bytes = b"", *headers: str, version: str = "1.1") -> bytes:
-    """The bytes of one HTTP request."""
+    """Return the bytes of one HTTP request. ``headers`` are whole lines, such as "Expect: 100-continue"."""
     lines = [f"POST {path} HTTP/{version}", "Host: x", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body

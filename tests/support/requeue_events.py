@@ -125,7 +125,7 @@ def resize(name: str, cpus: int) -> Step:
 
 
 def spread(**fields: Any) -> Step:
-    """Two zones hold one such pod each; the third zone holds none, but is full."""
+    """Add a member with a spread rule, two zones with a counted pod each, and a third zone that is full."""
     nodes = [node(name).cpu(cpus).label(ZONE, name) for name, cpus in (("a", 4), ("b", 4), ("c", 1))]
     counted = [pod(f"x-{name}").label("app", "w").cpu(1).on(name) for name in "ab"]
     full = pod("full").cpu(1).on("c")

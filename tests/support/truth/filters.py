@@ -50,7 +50,7 @@ def list_not_rejected(cluster: Cluster, found: Finding) -> frozenset[str]:
 
 
 def list_objects(cluster: Cluster) -> list[Raw]:
-    """Return all objects of the cluster. Running pods have the same UIDs as in `Ours`."""
+    """Return all objects of the cluster. Running pods have the same UIDs as in `SerriedPlanner`."""
     return [*_list_namespaces(cluster), *cluster.nodes, *cluster.storage, *_list_running(cluster)]
 
 
