@@ -6,7 +6,7 @@ import yaml
 
 from cli.check.checks import DEFINITIONS
 from serried import __version__
-from tests.support.installations import RACK, SELFCHECK, install, read_shipped
+from tests.support.installations import RACK, SELFCHECK, read_shipped, shipped_installation
 from tests.support.pod_proxy import PodProxy, extender_pod
 from tests.unit.manifests.shipped import read_all
 
@@ -34,7 +34,7 @@ def answer_without_mistakes(proxy: PodProxy) -> None:
     proxy.answer(f"{HOME}/pods", items(pod))
     text = yaml.safe_dump(read_shipped())
     proxy.answer(f"{HOME}/configmaps/serried-scheduler-config-abc", named("c", data={"scheduler-config.yaml": text}))
-    settings = [{"flag": f"--{name}", "value": value} for name, value in install().flags.items()]
+    settings = [{"flag": f"--{name}", "value": value} for name, value in shipped_installation().flags.items()]
     proxy.answer_debug("serried-0:8912", "selfcheck", SELFCHECK)
     proxy.answer_debug("serried-0:8912", "config", {"settings": settings})
     proxy.answer_debug("serried-0:8912", "domains", {"keys": [RACK]})

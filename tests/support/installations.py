@@ -13,7 +13,7 @@ from serried import __version__
 from serried.settings import describe_settings, extender_settings
 from tests.unit.manifests.shipped import MANIFESTS, read_all
 
-Change = Callable[[Observed], Observed]
+Mistake = Callable[[Observed], Observed]
 """A function that makes one mistake in an installation."""
 
 ZONE = "topology.kubernetes.io/zone"
@@ -37,7 +37,7 @@ def read_shipped(isolated: str = "off") -> dict[str, Any]:
     return dict(yaml.safe_load((MANIFESTS / "kustomize" / folder / "scheduler-config.yaml").read_text()))
 
 
-def install(isolated: str = "off") -> Observed:
+def shipped_installation(isolated: str = "off") -> Observed:
     """Return what `serried check` observes in a cluster with the manifests applied unchanged."""
     (deployment,) = [each.content for each in read_all() if (each.kind, each.name) == ("Deployment", "serried")]
     containers = deployment["spec"]["template"]["spec"]["initContainers"]
@@ -64,7 +64,7 @@ def install(isolated: str = "off") -> Observed:
     )
 
 
-def install_beside_the_cluster_s_scheduler() -> Observed:
+def control_plane_installation() -> Observed:
     """Return what is observed if only the extender is installed, and the cluster's own kube-scheduler calls it."""
     folder = MANIFESTS / "kustomize" / "control-plane"
     component = yaml.safe_load((folder / "kustomization.yaml").read_text())
@@ -74,13 +74,13 @@ def install_beside_the_cluster_s_scheduler() -> Observed:
     settings = describe_settings(extender_settings(told, {"POD_NAME": "serried-0"}))
     config = yaml.safe_load((folder / "scheduler-config.yaml").read_text())
     return replace(
-        install("on"),
+        shipped_installation("on"),
         config=decode_scheduler_config("shipped", config),
         flags={each.flag.removeprefix("--"): each.value for each in settings},
     )
 
 
-def change_config(change: Callable[[dict[str, Any]], object], isolated: str = "off") -> Change:
+def change_config(change: Callable[[dict[str, Any]], object], isolated: str = "off") -> Mistake:
     """Return a Change that changes the scheduler's configuration. ``change`` changes the decoded document in place."""
 
     def make(seen: Observed) -> Observed:
@@ -91,7 +91,7 @@ def change_config(change: Callable[[dict[str, Any]], object], isolated: str = "o
     return make
 
 
-def change_entry(place: int, isolated: str = "off", **fields: Any) -> Change:
+def change_entry(place: int, isolated: str = "off", **fields: Any) -> Mistake:
     """Return a Change that sets fields of an entry of ``extenders``: filter is 0, bind is 1. None removes a field."""
 
     def change(document: dict[str, Any]) -> None:
@@ -103,12 +103,12 @@ def change_entry(place: int, isolated: str = "off", **fields: Any) -> Change:
     return change_config(change, isolated)
 
 
-def set_flag(**flags: str) -> Change:
+def set_flag(**flags: str) -> Mistake:
     """Return a Change that gives these flags of the extender other values. Dashes are written as underscores."""
     named = {name.replace("_", "-"): value for name, value in flags.items()}
     return lambda seen: replace(seen, flags={**seen.flags, **named})
 
 
-def change_selfcheck(**said: Any) -> Change:
+def change_selfcheck(**said: Any) -> Mistake:
     """Return a Change that replaces these fields of the extender's self-check."""
     return lambda seen: replace(seen, selfcheck={**SELFCHECK, **said})

@@ -85,7 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path in {_ROOT, f"{_ROOT}/{NEXT}", _SCHEMAS}:
             self._answer(200, json.dumps(self._discover(path)).encode())
         else:
-            self._pass_on(f"{_go_back(path)}?{query}", body)
+            self._pass_on(f"{_restore_path(path)}?{query}", body)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815 - names of the base class
 
@@ -154,7 +154,7 @@ _NOT_FOUND = {
 }
 
 
-def _go_back(path: str) -> str:
+def _restore_path(path: str) -> str:
     """Return the path of the same objects on the real API server."""
     for root in (f"{_ROOT}/{NEXT}/", f"{_SCHEMAS}{_ROOT}/{NEXT}"):
         if path.startswith(root) and _STABLE_ALREADY not in path:

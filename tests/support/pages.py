@@ -23,6 +23,6 @@ class Pages(DebugApi):
         return answer.json()
 
 
-def show(parts: Iterable[Part]) -> str:
+def render_parts(parts: Iterable[Part]) -> str:
     """Return the text output of these parts, as a command prints it."""
     return "\n".join(lay_out(parts, 300))

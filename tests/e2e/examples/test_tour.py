@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.examples.stage import EXAMPLES, ExampleStage
 from tests.support.cluster_stage import eventually
-from tests.support.written import read_block
+from tests.support.written import read_code_block
 
 pytestmark = pytest.mark.e2e
 
@@ -39,7 +39,7 @@ def list_labels(stage: ExampleStage) -> list[dict[str, str]]:
 
 def commands() -> list[list[str]]:
     """The commands of the tour."""
-    block = read_block("README.md", "### What can I try in five minutes?", "sh")
+    block = read_code_block("README.md", "### What can I try in five minutes?", "sh")
     return [shlex.split(line, comments=True) for line in block.splitlines()]
 
 

@@ -15,13 +15,13 @@ from tests.e2e.manifests.charts import RELEASE, find_helm
 from tests.e2e.manifests.server import NAMESPACE, Server
 from tests.support.cluster_stage import RACK
 from tests.support.clusters import run_cluster
-from tests.support.written import ROOT, find_blocks
+from tests.support.written import ROOT, find_code_blocks
 
 pytestmark = pytest.mark.e2e
 
 PAGE = (ROOT / "docs" / "walkthroughs.md").read_text()
 INTRODUCTION, *PARTS = PAGE.split("\n## ")
-BLOCKS = {part.split("\n", 1)[0]: block for part in PARTS for block in find_blocks(part, "sh")}
+BLOCKS = {part.split("\n", 1)[0]: block for part in PARTS for block in find_code_blocks(part, "sh")}
 LABELS = sorted(set(re.findall(r"`([a-z0-9.]+/[a-z0-9-]+)`", INTRODUCTION)))
 PROVIDERS = {"aws", "az", "docker", "gcloud", "kind", "oc"}
 ELSEWHERE = {*PROVIDERS, "serried"}

@@ -15,7 +15,7 @@ from serried.api.names import INSTALLATION
 from serried.settings import controller_settings, extender_settings
 from tests.e2e.manifests.charts import RELEASE, Helm, Objects, combine, find_helm, kustomize, read_objects
 from tests.e2e.manifests.server import KUSTOMIZE, NAMESPACE, Json
-from tests.support.written import read_block
+from tests.support.written import read_code_block
 
 pytestmark = pytest.mark.e2e
 
@@ -118,7 +118,7 @@ def test_the_patch_of_the_page_takes_the_rights_for_volumes_and_devices_away(tmp
     heading = "## Can the extender plan without volumes and devices?"
     patched = combine(tmp_path, "overlays/control-plane", ())
     with (patched / "kustomization.yaml").open("a") as own:
-        own.write(read_block("docs/placement.md", heading, "yaml"))
+        own.write(read_code_block("docs/placement.md", heading, "yaml"))
     left, whole = read_objects(kustomize(patched)), read_objects(kustomize(KUSTOMIZE / "overlays" / "control-plane"))
     assert whole.keys() - left.keys() == {("ClusterRoleBinding", COMPONENT)}
 

@@ -12,7 +12,7 @@ from bench.cluster import ClusterError
 from serried import __version__
 from tests.e2e.manifests.server import EXTENDER, KUSTOMIZE, NAMESPACE, Json, Server, eventually
 from tests.support.clusters import at_one_level
-from tests.support.written import read_block
+from tests.support.written import read_code_block
 
 pytestmark = [pytest.mark.e2e, at_one_level("fallback", fixture="bare")]
 
@@ -94,7 +94,7 @@ def _without(pod: Json, path: str) -> Json:
 
 
 def test_the_kustomization_of_the_page_is_valid_and_sets_what_it_says(server: Server, tmp_path: Path) -> None:
-    written = read_block("docs/install.md", "## How do I install it with kustomize?", "yaml")
+    written = read_code_block("docs/install.md", "## How do I install it with kustomize?", "yaml")
     own = written.replace("serried/manifests/kustomize", os.path.relpath(KUSTOMIZE, tmp_path)).replace(
         "REGISTRY", "r.io"
     )

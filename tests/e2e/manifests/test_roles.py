@@ -20,7 +20,7 @@ from tests.e2e.manifests.server import (
     Server,
     eventually,
 )
-from tests.support.installations import install
+from tests.support.installations import shipped_installation
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -264,7 +264,7 @@ def test_without_a_rule_its_rights_are_refused_and_the_check_says_what_follows(a
         home = NAMESPACE if need.home else ""
         reviews = [Access(user, r.verb, r.resource, r.group, home, r.name).review() for r in rights]
         eventually(partial(is_refused, apart, reviews))
-        seen = replace(install(), denied=frozenset(rights), selfcheck=None)
+        seen = replace(shipped_installation(), denied=frozenset(rights), selfcheck=None)
         assert any(need.without in finding.what for finding in check_rights(seen)), need
 
 

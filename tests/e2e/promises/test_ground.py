@@ -18,7 +18,7 @@ from bench.cluster.components import Name
 from tests.e2e.jobs.stage import JobStage
 from tests.support.cluster_stage import RACK, Raw, eventually, names, restart_scheduler
 from tests.support.clusters import run_cluster
-from tests.support.written import read_block
+from tests.support.written import read_code_block
 
 pytestmark = pytest.mark.e2e
 
@@ -321,7 +321,7 @@ def clear_objects(ground: Ground) -> None:
     """Remove the objects of all gangs, as the page says, while no process is there that makes them anew."""
     for name in OURS:
         ground.cluster.kill(name, signal.SIGKILL)
-    stops, *commands = read_block("docs/api-levels.md", "### How do I remove native objects?", "sh").splitlines()
+    stops, *commands = read_code_block("docs/api-levels.md", "### How do I remove native objects?", "sh").splitlines()
     assert "scale" in stops  # there are no Deployments: our processes were killed
     kubectl = f'kubectl() {{ "{ground.cluster.kubectl_program}" --kubeconfig "{ground.cluster.kubeconfig}" "$@"; }}'
     done = subprocess.run(["bash", "-c", "\n".join((kubectl, *commands))], capture_output=True, text=True, check=False)

@@ -9,7 +9,7 @@ import pytest
 from bench import commands
 from cli.app import COMMANDS
 from cli.output import ExitCode
-from tests.support.written import find_blocks, read_block
+from tests.support.written import find_code_blocks, read_code_block
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGES = sorted(
@@ -34,7 +34,7 @@ def test_exit_codes_are_told_apart() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_a_command_that_a_page_shows_is_there(page: str) -> None:
     names = {command.name for command in COMMANDS} | {"extender", "controller"}
-    for line in "".join(find_blocks((REPOSITORY / page).read_text(), "sh")).splitlines():
+    for line in "".join(find_code_blocks((REPOSITORY / page).read_text(), "sh")).splitlines():
         words = shlex.split(line, comments=True)
         if words[:1] == ["serried"]:
             assert words[1] in names, line
@@ -43,7 +43,7 @@ def test_a_command_that_a_page_shows_is_there(page: str) -> None:
 
 def test_the_tour_shows_one_object_in_full() -> None:
     """For a whole kind ``describe`` writes pages, in which a reason is hard to find."""
-    block = read_block("README.md", "### What can I try in five minutes?", "sh")
+    block = read_code_block("README.md", "### What can I try in five minutes?", "sh")
     words = [shlex.split(line, comments=True) for line in block.splitlines()]
     assert [each[2:] for each in words if each[1] == "describe"] == [["job", "tour"]]
     assert not any("podgroup" in word for each in words for word in each), "not every cluster serves the same ones"

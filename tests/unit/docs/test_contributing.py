@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import extender_harness
 from tests.support.extender_harness import Harness
-from tests.support.written import find_blocks
+from tests.support.written import find_code_blocks
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGES = ("README.md", "CONTRIBUTING.md")
@@ -22,7 +22,7 @@ TARGETS = re.findall(r"^([a-z0-9-]+):", (REPOSITORY / "Makefile").read_text(), r
 def commands() -> Iterator[list[str]]:
     """The commands of both pages that are ours: make and whatever comes from the virtual environment."""
     for page in PAGES:
-        for block in find_blocks((REPOSITORY / page).read_text(), "sh"):
+        for block in find_code_blocks((REPOSITORY / page).read_text(), "sh"):
             for line in block.splitlines():
                 words = shlex.split(line, comments=True)
                 if words and (words[0] == "make" or words[0].startswith(".venv/")):
@@ -63,7 +63,7 @@ def test_what_is_run_takes_these_options(arguments: list[str]) -> None:
 
 
 async def test_the_example_of_a_test_passes() -> None:
-    (example,) = find_blocks(CONTRIBUTING, "python")
+    (example,) = find_code_blocks(CONTRIBUTING, "python")
     scope = vars(extender_harness) | {}
     exec(example, scope)  # noqa: S102 - it is a page of this repository
     (story,) = (made for name, made in scope.items() if name.startswith("test_"))

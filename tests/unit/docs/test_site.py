@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from bench.site import on_page_markdown
-from tests.support.written import read_block
+from tests.support.written import read_code_block
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 FOR_USERS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -40,7 +40,7 @@ def test_users_need_not_read_much() -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
 def test_the_gang_with_gpus_is_the_example(page: str) -> None:
-    written = read_block(page, "## How do I run a gang with GPUs?", "yaml")
+    written = read_code_block(page, "## How do I run a gang with GPUs?", "yaml")
     assert yaml.safe_load(written) == yaml.safe_load((REPOSITORY / "examples" / "gpu-job.yaml").read_text())
 
 

@@ -31,13 +31,13 @@ from serried.ops.tls import Use
 from tests.support.installations import (
     RACK,
     ZONE,
-    Change,
+    Mistake,
     change_config,
     change_entry,
     change_selfcheck,
-    install,
-    install_beside_the_cluster_s_scheduler,
+    control_plane_installation,
     set_flag,
+    shipped_installation,
 )
 from tests.unit.manifests.shipped import MANIFESTS, read_all
 
@@ -49,19 +49,19 @@ LEASES = "coordination.k8s.io"
 DAY = 86_400.0
 
 
-def deny(*rights: Right) -> Change:
+def deny(*rights: Right) -> Mistake:
     return lambda seen: replace(seen, denied=frozenset(rights))
 
 
-def relabel(**labels: dict[str, str]) -> Change:
+def relabel(**labels: dict[str, str]) -> Mistake:
     return lambda seen: replace(seen, nodes={**(seen.nodes or {}), **labels})
 
 
-def without_policy(name: str) -> Change:
+def without_policy(name: str) -> Mistake:
     return lambda seen: replace(seen, policies=(seen.policies or frozenset()) - {name})
 
 
-def set_many(*, percentage: int | None, stamp: str) -> Change:
+def set_many(*, percentage: int | None, stamp: str) -> Mistake:
     """Two hundred nodes, and a sample of them."""
     nodes = {f"n{number}": {RACK: "r", ZONE: "z"} for number in range(200)}
 
@@ -72,7 +72,7 @@ def set_many(*, percentage: int | None, stamp: str) -> Change:
     return make
 
 
-def define(**releases: str | None) -> Change:
+def define(**releases: str | None) -> Mistake:
     """CRDs of these releases; None for one that is missing."""
 
     def make(seen: Observed) -> Observed:
@@ -559,11 +559,11 @@ MISTAKES = [
 
 @pytest.mark.parametrize("isolated", ["off", "on"])
 def test_the_shipped_installation_has_no_mistake(isolated: str) -> None:
-    assert run_checks(install(isolated)) == []
+    assert run_checks(shipped_installation(isolated)) == []
 
 
 def test_beside_the_cluster_s_scheduler_only_the_other_profile_s_batching_is_named() -> None:
-    (finding,) = run_checks(install_beside_the_cluster_s_scheduler())
+    (finding,) = run_checks(control_plane_installation())
     assert finding.severity is WARNING
     assert finding.what.endswith("pods of default-scheduler lose opportunistic batching")
 
@@ -583,8 +583,8 @@ def test_beside_the_cluster_s_scheduler_only_the_other_profile_s_batching_is_nam
 def test_extenders_that_elect_their_leader_need_more_rights(right: tuple[str, str, str, str], without: str) -> None:
     verb, group, resource, name = right
     taken = deny(Right(EXTENDER, verb, group, resource, name, home=True))
-    assert run_checks(taken(install())) == []
-    (finding,) = find(taken(install_beside_the_cluster_s_scheduler()), without)
+    assert run_checks(taken(shipped_installation())) == []
+    (finding,) = find(taken(control_plane_installation()), without)
     assert (finding.severity, finding.area) == (ERROR, Area.RIGHTS)
     assert "manifests/kustomize/overlays/control-plane" in finding.fix
 
@@ -604,10 +604,10 @@ def find(seen: Observed, what: str) -> list[Finding]:
 
 
 @pytest.mark.parametrize(("make", "severity", "what", "fix"), MISTAKES)
-def test_a_mistake_is_found_with_its_fix(make: Change, severity: Severity, what: str, fix: str) -> None:
-    for finding in find(make(install()), what):
+def test_a_mistake_is_found_with_its_fix(make: Mistake, severity: Severity, what: str, fix: str) -> None:
+    for finding in find(make(shipped_installation()), what):
         assert finding.severity is severity
-    assert any(fix in finding.fix for finding in find(make(install()), what))
+    assert any(fix in finding.fix for finding in find(make(shipped_installation()), what))
 
 
 @pytest.mark.parametrize(
@@ -634,33 +634,33 @@ def test_a_mistake_is_found_with_its_fix(make: Change, severity: Severity, what:
         pytest.param(without_policy("serried-marker"), "members get no markers", id="no policy that marks"),
     ],
 )
-def test_a_mistake_in_an_isolated_installation_is_found(make: Change, what: str) -> None:
-    assert all(finding.fix for finding in find(make(install("on")), what))
+def test_a_mistake_in_an_isolated_installation_is_found(make: Mistake, what: str) -> None:
+    assert all(finding.fix for finding in find(make(shipped_installation("on")), what))
 
 
 def test_of_the_api_level_that_is_not_in_use_no_right_is_needed() -> None:
     unused = deny(Right(EXTENDER, "list", "scheduling.serried.dev", "podgroups"))
-    assert run_checks(unused(install())) == []
+    assert run_checks(unused(shipped_installation())) == []
 
 
 def test_adaptive_sampling_is_no_mistake_where_members_are_nominated() -> None:
-    assert run_checks(set_many(percentage=0, stamp="auto")(install())) == []
-    assert run_checks(set_many(percentage=100, stamp="never")(install())) == []
+    assert run_checks(set_many(percentage=0, stamp="auto")(shipped_installation())) == []
+    assert run_checks(set_many(percentage=100, stamp="never")(shipped_installation())) == []
 
 
 def test_a_scheduler_that_is_one_minor_version_older_is_no_mistake() -> None:
-    assert run_checks(replace(install(), scheduler_version="v1.36.0")) == []
+    assert run_checks(replace(shipped_installation(), scheduler_version="v1.36.0")) == []
 
 
 def test_what_could_not_be_read_is_said() -> None:
-    seen = replace(install(), denied=None, unread=((Area.RIGHTS, "rights", "403"),))
+    seen = replace(shipped_installation(), denied=None, unread=((Area.RIGHTS, "rights", "403"),))
     (finding,) = run_checks(seen)
     assert (finding.severity, finding.where) == (Severity.UNKNOWN, "rights")
     assert run_checks(seen, [Area.NODES]) == []
 
 
 def test_what_each_level_means_is_a_note_and_other_devices_are_named_where_they_differ() -> None:
-    (note,) = run_checks(replace(install(), levels=LEVEL_TABLE))
+    (note,) = run_checks(replace(shipped_installation(), levels=LEVEL_TABLE))
     assert (note.severity, note.where) == (Severity.NOTE, "levels")
     assert note.what == (
         f"host nothing, nvlink nothing, rack means {RACK} on 12 of 12, block nothing, spine nothing, zone means {ZONE} "
@@ -670,12 +670,12 @@ def test_what_each_level_means_is_a_note_and_other_devices_are_named_where_they_
 
 
 def test_keys_that_stand_for_levels_are_told_of_once_as_levels() -> None:
-    found = run_checks(relabel(astray={ZONE: "z1", RACK: "r0"})(replace(install(), levels=LEVEL_TABLE)))
+    found = run_checks(relabel(astray={ZONE: "z1", RACK: "r0"})(replace(shipped_installation(), levels=LEVEL_TABLE)))
     assert [each.where for each in found] == ["levels rack, zone", "levels"]
 
 
 def test_errors_stand_before_warnings() -> None:
-    seen = replace(change_entry(0, ignorable=True, preemptVerb=None)(install()), skew_seconds=-7.0)
+    seen = replace(change_entry(0, ignorable=True, preemptVerb=None)(shipped_installation()), skew_seconds=-7.0)
     assert [finding.severity for finding in run_checks(seen)] == [ERROR, WARNING, WARNING]
 
 

@@ -11,7 +11,7 @@ from cli.check.demands import TopologyDemand
 from cli.check.installed import Piece
 from cli.check.kueue import Configuration, Flavor, Kueue, LocalQueue, Outsider, Quota, WaitForPodsReady
 from cli.check.observed import Area, Observed, Severity
-from tests.support.installations import RACK, ZONE, Change, change_selfcheck, install, set_flag
+from tests.support.installations import RACK, ZONE, Mistake, change_selfcheck, set_flag, shipped_installation
 
 DAY, HOUR, MINUTE = 86_400.0, 3600.0, 60.0
 RECOMMENDED = WaitForPodsReady(DAY, HOUR, blocks_admission=False, requeues_by_eviction=False)
@@ -27,7 +27,7 @@ FIELD = "waitForPodsReady"
 
 def beside(kueue: Kueue, *demands: TopologyDemand, **capacity: int) -> Observed:
     """A sound installation beside Kueue; each node has this capacity."""
-    seen = install()
+    seen = shipped_installation()
     return replace(seen, kueue=kueue, demands=demands, allocatable=dict.fromkeys(seen.nodes or (), capacity))
 
 
@@ -54,7 +54,7 @@ def wait(**changes: Any) -> Kueue:
     ],
 )
 def test_a_kueue_that_leaves_gangs_time_is_no_mistake(kueue: Kueue | None) -> None:
-    assert find_all(replace(install(), kueue=kueue)) == []
+    assert find_all(replace(shipped_installation(), kueue=kueue)) == []
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_a_kueue_that_leaves_gangs_time_is_no_mistake(kueue: Kueue | None) -> No
     ],
 )
 def test_a_setting_that_harms_gangs_is_named_with_its_fix(kueue: Kueue, field: str, what: str, fix: str) -> None:
-    ((place, said, do),) = find_all(replace(install(), kueue=kueue))
+    ((place, said, do),) = find_all(replace(shipped_installation(), kueue=kueue))
     assert place == f"here: {FIELD}.{field}"
     assert what in said
     assert do == f"set {FIELD}.{fix}"
 
 
 def test_the_defaults_of_kueue_have_three_mistakes() -> None:
-    found = find_all(replace(install(), kueue=Kueue(Configuration("here", DEFAULTS))))
+    found = find_all(replace(shipped_installation(), kueue=Kueue(Configuration("here", DEFAULTS))))
     assert [where.rpartition(".")[2] for where, _, _ in found] == ["timeout", "recoveryTimeout", "timestamp"]
 
 
@@ -219,9 +219,9 @@ KARPENTER = Autoscalers(karpenter=True, pool_labels=frozenset({"example.com/bloc
 CLUSTER_AUTOSCALER = Autoscalers(cluster_autoscaler=True)
 
 
-def scale(*changes: Change, by: Autoscalers = KARPENTER, requires: str = ZONE) -> Observed:
+def scale(*changes: Mistake, by: Autoscalers = KARPENTER, requires: str = ZONE) -> Observed:
     """An installation beside an autoscaler, with a gang that requires one domain of a key."""
-    seen = replace(install(), autoscalers=by, demands=(GROUP._replace(key=requires),))
+    seen = replace(shipped_installation(), autoscalers=by, demands=(GROUP._replace(key=requires),))
     for change in changes:
         seen = change(seen)
     return seen
@@ -249,11 +249,11 @@ def test_two_autoscalers_are_named() -> None:
     assert "delete configmap cluster-autoscaler-status" in fix
 
 
-def lack(**changes: Any) -> Change:
+def lack(**changes: Any) -> Mistake:
     return lambda seen: replace(seen, **changes)
 
 
-KEPT = install().policies or frozenset()
+KEPT = shipped_installation().policies or frozenset()
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ KEPT = install().policies or frozenset()
         ),
     ],
 )
-def test_members_that_an_autoscaler_sees_are_named(change: Change, reason: str, fix: str) -> None:
+def test_members_that_an_autoscaler_sees_are_named(change: Mistake, reason: str, fix: str) -> None:
     ((where, what, do),) = find_all(scale(change))
     assert where == "Karpenter"
     assert what.startswith("nodes may be bought for gangs that cannot start")

@@ -9,7 +9,7 @@ import yaml
 
 from tests.support.checked_clusters import HOME, items, named
 from tests.support.commands import Run
-from tests.support.installations import RACK, SELFCHECK, ZONE, install
+from tests.support.installations import RACK, SELFCHECK, ZONE, shipped_installation
 from tests.support.pod_proxy import PodProxy
 
 KUEUE = "/apis/kueue.x-k8s.io"
@@ -294,7 +294,7 @@ def test_a_silent_extender_s_groups_are_not_read(sound: PodProxy, run: Run) -> N
 
 
 def test_flags_about_autoscalers_come_from_the_extender(sound: PodProxy, run: Run) -> None:
-    settings = [{"flag": f"--{name}", "value": value} for name, value in install().flags.items()]
+    settings = [{"flag": f"--{name}", "value": value} for name, value in shipped_installation().flags.items()]
     settings = [each for each in settings if each["flag"] != "--autoscaler"]
     sound.answer_debug("serried-0:8912", "config", {"settings": [*settings, {"flag": "--autoscaler", "value": "none"}]})
     sound.answer(STATUS, named("cluster-autoscaler-status"))

@@ -17,7 +17,7 @@ from serried.api.level import FALLBACK
 from serried.api.names import GroupKey
 from tests.support.builders import RACK, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, small_nodes
-from tests.support.pages import Pages, show
+from tests.support.pages import Pages, render_parts
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ async def pages(world: Harness) -> AsyncIterator[Pages]:
 
 async def test_a_gang_that_waits_is_explained_by_its_job(pages: Pages) -> None:
     (group,) = await collect(pages, [Name("default", "job", "big")])
-    shown = show(draw_group(group, OutputFormat.TABLE))
+    shown = render_parts(draw_group(group, OutputFormat.TABLE))
     for part in (
         "default/job/big",
         "gang of 9",
@@ -56,17 +56,17 @@ async def test_a_gang_that_waits_is_explained_by_its_job(pages: Pages) -> None:
 
 
 async def test_the_queue_names_it_and_why_it_waits(pages: Pages) -> None:
-    shown = show(draw_queue(await pages.get("queue"), OutputFormat.TABLE))
+    shown = render_parts(draw_queue(await pages.get("queue"), OutputFormat.TABLE))
     assert "job/big" in shown
     assert "NoDomainFits" in shown
 
 
 async def test_the_racks_show_who_is_there(pages: Pages) -> None:
-    shown = show(draw_domains(await pages.get("domains"), OutputFormat.TABLE))
+    shown = render_parts(draw_domains(await pages.get("domains"), OutputFormat.TABLE))
     assert RACK in shown
     assert "default/runs (1)" in shown
 
 
 async def test_decisions_name_the_job_while_its_group_is_there(pages: Pages) -> None:
-    shown = show(draw_decisions(await pages.get("decisions"), OutputFormat.TABLE))
+    shown = render_parts(draw_decisions(await pages.get("decisions"), OutputFormat.TABLE))
     assert [line.split()[-3] for line in shown.splitlines()[1:]] == ["gone", "job/big"]

@@ -28,7 +28,7 @@ from serried.feed import Feed
 from serried.kube.events import EventWriter
 from serried.ops.metrics import ExtenderMetrics
 from tests.support.extender_harness import Harness, RecordingMetrics, gang, members, small_nodes
-from tests.support.pages import Pages, show
+from tests.support.pages import Pages, render_parts
 
 SECOND = 1.0
 
@@ -125,11 +125,11 @@ async def test_the_commands_have_it_at_once(harness: StatusHarness) -> None:
     sentence = await harness.decide()
     reason, _, why = sentence.partition(": ")
     (explained,) = await collect(harness.pages, [Name("default", "podgroup", "g")])
-    shown = show(draw_group(explained, OutputFormat.TABLE))
+    shown = render_parts(draw_group(explained, OutputFormat.TABLE))
     assert reason in shown
     assert why in shown
-    assert sentence in show(draw_queue(await harness.pages.get("queue"), OutputFormat.TABLE))
-    assert sentence in show(draw_decisions(await harness.pages.get("decisions"), OutputFormat.TABLE))
+    assert sentence in render_parts(draw_queue(await harness.pages.get("queue"), OutputFormat.TABLE))
+    assert sentence in render_parts(draw_decisions(await harness.pages.get("decisions"), OutputFormat.TABLE))
 
 
 async def test_condition_and_events_of_group_and_pod_have_it_within_a_second(harness: StatusHarness) -> None:
