@@ -55,7 +55,7 @@ def test_gangs_queue_and_decisions_name_it(stage: ClusterStage, serried: Run) ->
     assert serried("gangs", "-n", stage.namespace, "--state", "running", "-o", "name", **server).out == ""
     for name in ("ring", "podgroup/ring", f"{stage.namespace}/ring"):
         said = serried("decisions", "--group", name, "-n", stage.namespace, **server)
-        assert (said.code, "no domain of" in said.out) == (0, True), said.err
+        assert (said.code, "do not fit into any domain of" in said.out) == (0, True), said.err
 
 
 def test_a_gang_is_called_as_its_job_is(stage: ClusterStage, serried: Run, kubectl: Run) -> None:

@@ -18,7 +18,8 @@ def test_a_large_gang_is_not_passed_by_small_ones_however_many_come(stage: Queue
     stage.await_reason(
         stage.group_of_job("large"),
         "NoCapacity",
-        "Serried keeps 4 nodes for default/g, and cannot tell when the gang will fit",
+        f"Serried keeps 4 nodes for job/large ({stage.namespace}/{stage.group_of_job('large')}), "
+        "and cannot tell when the gang will fit",
     )
 
     for number in range(3):
@@ -27,7 +28,7 @@ def test_a_large_gang_is_not_passed_by_small_ones_however_many_come(stage: Queue
         stage.await_reason(
             stage.group_of_job(f"small-{number}"),
             "BehindHead",
-            f"kept for job/large ({stage.namespace}/{stage.group_of_job('large')})",
+            f"for job/large ({stage.namespace}/{stage.group_of_job('large')})",
         )
     group = stage.group_of_job("small-0")
     eventually("the condition", lambda: stage.condition(group)[2].startswith("BehindHead: 2 members would fit"))
