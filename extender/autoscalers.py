@@ -65,8 +65,8 @@ NO_AUTOSCALERS = FoundAutoscalers()
 class Autoscalers:
     """Finds the autoscalers of one cluster. One instance lives as long as its core.
 
-    ``wanted`` is the setting: with NONE nothing is read. ``changed`` is called after each refresh whose result differs
-    from the one before.
+    ``wanted`` is the setting: with AUTO the API server is asked, with NONE it is not, and no autoscaler is ever found.
+    ``changed`` is called after each refresh whose result differs from the one before.
     """
 
     def __init__(self, client: ApiClient, wanted: Autoscaling, changed: Callable[[], None]) -> None:
@@ -79,7 +79,7 @@ class Autoscalers:
         self.seen: FoundAutoscalers = NO_AUTOSCALERS
 
         self.found: list[str] = []
-        """The names of the autoscalers in ``seen``. It is always the same list, so that other parts can keep it."""
+        """The names of the autoscalers in ``seen``. A refresh changes this list in place: other objects refer to it."""
 
         self.known: bool = wanted is Autoscaling.NONE
         """True once a refresh has succeeded in this term.

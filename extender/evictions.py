@@ -1,6 +1,7 @@
 """Evict or delete victims: the condition DisruptionTarget is written first, then the pod is evicted or deleted.
 
-Before the first victim is evicted, `Rehearsal` asks the API server by dry run whether all of them may be (decision 27).
+Before the first victim is evicted, `Rehearsal` asks the API server by dry run whether all of them may be evicted, so
+that no victim is evicted in vain because another one must stay.
 
 A victim that a PodDisruptionBudget selects is evicted by the eviction subresource, so each such eviction is tried by a
 dry run. A victim that no budget selects is deleted, as kube-scheduler does it, because an eviction has the same effect
@@ -215,7 +216,10 @@ class Rehearsal:
 
 
 def _find_kind(pod: Pod) -> Hashable:
-    """Return a key that is equal for the pods of one owner. Without an owner, pods with equal labels share one."""
+    """Return a key that is equal for the pods of which one is tried for all: those of one owner.
+
+    Pods without an owner have equal keys if their labels are equal.
+    """
     if pod.owner is not None:
         return pod.namespace, pod.owner.uid
     return pod.namespace, frozenset(pod.labels.items())

@@ -17,8 +17,8 @@ class NominationPolicy(StrEnum):
     AUTO = "auto"
     """Members that kube-scheduler has rejected before, and all members of a gang whose domain is nearly full.
 
-    If as many more members would fit in the domain as the gang has, members may take any of its nodes, so that they
-    need no nomination.
+    A domain is not nearly full if twice the gang's members would fit in it. Then filter offers all its nodes to each
+    member instead of one, so that no nomination is needed.
     """
 
     NEVER = "never"
@@ -28,7 +28,10 @@ class BackfillMode(StrEnum):
     """The way in which free resources are kept for the gang at the head of the queue."""
 
     FORECAST = "forecast"
-    """A forecast from the expected ends of running pods chooses the nodes, and says when the gang will fit."""
+    """Keep free resources on the nodes on which the gang will fit first, when running pods end as expected.
+
+    This forecast is also reported as the time at which the gang will fit.
+    """
 
     OFF = "off"
 
@@ -142,9 +145,10 @@ class Options:
     """
 
     share_percent: int = ALL_PERCENT
-    """The largest part of all nodes, and of the domains of one topology key, that is kept for gangs of one namespace.
+    """The limit of what is kept for the waiting gangs of one namespace, in percent.
 
-    In percent. It limits what is kept for waiting gangs, not what running gangs use.
+    With 25, at most a quarter of all nodes, and at most a quarter of the domains of a topology key. The resources that
+    running gangs use are not limited.
     """
 
     plain: PlainPodRule = PlainPodRule.PASS
@@ -193,7 +197,13 @@ class Options:
     """
 
     barrier_seconds: float = 300.0
-    """The longest time for which bind calls wait for the quorum, counted from the first call about a member."""
+    """The longest time for which bind calls wait for the quorum, counted from kube-scheduler's first call for the gang.
+
+    After that the plan is given up, and kube-scheduler retries the members.
+    """
 
     barrier_idle_seconds: float = 60.0
-    """The longest time for which bind calls wait for the quorum after the last one, while kube-scheduler is idle."""
+    """The longest time for which bind calls wait for the quorum while no bind call of a further member arrives.
+
+    It counts while kube-scheduler is idle or rejects members. After that the plan is given up.
+    """

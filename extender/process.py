@@ -217,7 +217,8 @@ class Extender:
     def _begin_next_term(self) -> bool:
         """End this term and begin the next one, unless a gang is bound in part. Return whether that was done.
 
-        Such a gang needs the record of its commit to be finished, and the next term may not be able to read it.
+        Called when the rights to read the records have changed. A gang that is bound in part needs its record to be
+        finished, and the next term may not be able to read it.
         """
         cycles = [state.cycle for state in self.core.groups.states.values() if state.cycle is not None]
         # A gang is also half done between two tries to bind its rest, and while its record is written.
@@ -392,7 +393,7 @@ def secure_verbs(settings: ExtenderSettings) -> Security | None:
 
 
 def trace_with(traces: Traces) -> Callable[[GroupKey, Sequence[Reached]], None]:
-    """Return a callback that sends an OpenTelemetry trace: the milestones of a gang whose members are all bound."""
+    """Return a callback that sends an OpenTelemetry trace of a gang whose quorum is bound, made of its milestones."""
 
     def trace(group: GroupKey, way: Sequence[Reached]) -> None:
         about = {
@@ -417,7 +418,8 @@ def make_reports(
     """Return the object that writes conditions and events about the groups of a Store.
 
     While ``gives_way`` returns True it delays its writes, so that Bindings get the API server's capacity.
-    ``find_place`` returns the place of a gang in the queue, which is written with its condition; None if it has none.
+    ``find_place`` returns the time and priority that give a gang its place in the queue; None if it has no place. They
+    are written to the gang's object, so that it keeps its place after a restart.
     ``clock`` returns loop seconds.
     """
     conditions = Conditions(client, level, store.groups, store.forest, members=store.members, find_place=find_place)

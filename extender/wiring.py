@@ -58,9 +58,10 @@ _TICK_SECONDS = 0.5
 
 
 _REST_FACTOR = 10.0
-"""A factor that limits the time for plans of groups that do not fit, because the same event loop answers filter.
+"""The pause after plans of groups that did not fit, as a multiple of the time that these plans took.
 
-If such plans took 0.1 s, freed resources make no group due for the next 1 s. Other reasons, such as a changed pod, do.
+If they took 0.1 s, freed resources make no group due for the next 1 s, because the same event loop answers filter.
+Other reasons, such as a changed pod, make groups due all the same.
 """
 
 
@@ -218,7 +219,9 @@ FEATURES: tuple[Callable[[Parts], Feature], ...] = (
     PlainPods,
     NodeProtection,
 )
-"""The features (`extender.core.feature.Feature`), in the order in which the core calls each extension point.
+"""The constructors of the features, such as preemption, in the order in which the core calls them at each point.
+
+A feature takes part in planning and binding like a plugin of kube-scheduler (`extender.core.feature.Feature`).
 
 `Preemptions` comes after the features that may reject a gang, because victims are searched only for gangs that no
 feature rejects. `Asking` follows it, because nodes are requested from an autoscaler only if there are no victims.
@@ -230,9 +233,9 @@ F = TypeVar("F", bound=Feature)
 class Core:
     """All parts of one extender except listeners and watches. One instance per `extender.process.Extender`.
 
-    ``client`` and ``records`` (the Reservations) write only while this instance leads. ``stopwatch`` measures the time
-    of plans in seconds. ``fork`` starts child processes for long plans; None if all plans are made in this process.
-    ``features`` are the constructors of the features.
+    ``client`` and ``records`` (the API objects Reservation) write only while this instance leads. ``stopwatch``
+    measures the time of plans in seconds. ``fork`` starts child processes for long plans; None if all plans are made in
+    this process. ``features`` are the constructors of the features, i.e. plugins such as preemption.
     """
 
     def __init__(
@@ -288,7 +291,10 @@ class Core:
         self.service = ExtenderService(context, self.cycle_updates, self.nominator, self.runner, binder)
 
     def feature(self, kind: type[F]) -> F:
-        """Return the feature of the class ``kind``. Raises LookupError if this core was created without it."""
+        """Return this core's instance of a feature, such as `Preemptions`, by its class ``kind``.
+
+        Raises LookupError if this core was created without it.
+        """
         for each in self.context.features.all:
             if isinstance(each, kind):
                 return each

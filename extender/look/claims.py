@@ -28,10 +28,12 @@ def separate_claims(
 ) -> tuple[list[tuple[str, Any]], HypotheticalClaims]:
     """Separate the claims of a what-if question from its other objects. Return the others, and the claims.
 
-    Claims are PersistentVolumeClaims, ResourceClaims and templates of them. Each object comes with its place in the
-    request body. ``namespace`` is for objects without one. ``default_class`` is the
-    cluster's default StorageClass. Claims that cannot be decoded are returned with the other objects, so that these
-    report the error. So are ComputeDomains, although their templates are returned with the claims.
+    Claims are PersistentVolumeClaims, ResourceClaims and ResourceClaimTemplates. Each object comes with its place in
+    the request body. ``namespace`` is for objects without one. ``default_class`` is the cluster's default StorageClass.
+
+    A claim that cannot be decoded is returned with the other objects, because `extender.look.manifests.Manifests.read`
+    reports its error to the user. A ComputeDomain is returned with the other objects, too, and the template that its
+    controller would create with the claims.
     """
     rest: list[tuple[str, Any]] = []
     volumes: dict[Key, VolumeClaim] = {}
@@ -58,8 +60,9 @@ def add_ephemeral_claims(
 ) -> HypotheticalClaims:
     """Return ``coming``, the claims of a what-if question, with those for the ephemeral volumes of a pod added.
 
-    ``spec`` is the pod's spec. If ``alike`` is True, more pods are created from the same template; then the other
-    claims that the pod names count as shared by several pods. Raises ValueError if a claim cannot be decoded.
+    ``spec`` is the pod's spec. If ``alike`` is True, more pods like this one are created from the same template. They
+    all name the same claims, except those for ephemeral volumes, so these claims are marked as used by several pods.
+    Raises ValueError if a claim cannot be decoded.
     """
     own = dict(coming.volumes)
     for volume in read_objects(spec, "volumes"):

@@ -59,7 +59,7 @@ _OPTIONS = TypeAdapter(Options)
 
 
 class NoClient:
-    """The API client of a restored core. It has no methods, because a core that carries nothing out calls none."""
+    """The API client of a restored core. It has no methods, because a restored core sends no requests."""
 
 
 class SilentStatus:
@@ -142,10 +142,10 @@ def _fill(store: Store, capture: Capture) -> None:
 
 
 def _restore_pools(shape: Shape, pools: Iterable[VolumePool]) -> Shape:
-    """Return the shape of a pod with the volumes of its pools filled in from ``pools``.
+    """Return a pod's shape, i.e. what it demands of a node, with the volumes of its pools filled in from ``pools``.
 
-    A pool has the PersistentVolumes that a volume claim may choose from. In a capture, the shape of a pod has its pools
-    without volumes (`_strip_pools`), because many pods share few pools.
+    A pool has the PersistentVolumes that a volume claim may choose from. In a capture, the pools in the shapes of pods
+    have no volumes (`_strip_pools`), because many pods share few pools.
     """
     if not shape.volumes:
         return shape
@@ -155,7 +155,10 @@ def _restore_pools(shape: Shape, pools: Iterable[VolumePool]) -> Shape:
 
 
 def _strip_pools(shape: Shape) -> Shape:
-    """Return the shape of a pod with empty pools. `_restore_pools` fills them in again."""
+    """Return a pod's shape, i.e. what it demands of a node, with the volumes removed from its pools.
+
+    A pool has the PersistentVolumes that a volume claim may choose from. `_restore_pools` fills them in again.
+    """
     chosen = [replace(each, pool=each.pool and replace(each.pool, volumes=())) for each in shape.volumes]
     return replace(shape, volumes=tuple(chosen)) if chosen else shape
 
@@ -191,9 +194,10 @@ def _reserve(core: Core, reserved: Reserved) -> None:
 
 
 def _add_remaining_usage(store: Store, capture: Capture) -> None:
-    """Add usage to the Store until each node has as much as in the capture.
+    """Add used resources to the nodes in the Store until each node has as many as in the capture.
 
-    What is missing was used by pods with an open or just answered bind call, which the watch did not show bound yet.
+    The Store lacks those of pods whose bind call was open, or just answered, at the time of the capture: the watch did
+    not show these pods as bound yet.
     """
     for uid in capture.on_their_way:
         pod = store.pods.get(uid)
@@ -250,12 +254,12 @@ def _adapter_of(kind: type[Memory]) -> TypeAdapter[Memory]:
 
 
 def _dump_memory(kind: type[Memory], memory: Memory) -> Any:
-    """Return what a feature remembers of a group (``kind`` is its type), as JSON."""
+    """Return the state that a feature, such as repair, keeps of a group, as JSON. ``kind`` is its type."""
     return _adapter_of(kind).dump_python(memory, mode="json", exclude_defaults=True)
 
 
 def _load_memory(kind: type[Memory], memory: GroupMemory) -> Memory:
-    """Return what a feature remembers of a group (``kind`` is its type) from a capture.
+    """Return the state that a feature, such as repair, keeps of a group, decoded from a capture. ``kind`` is its type.
 
     Raises ValueError, which names the wrong field of the snapshot.
     """
@@ -305,14 +309,14 @@ class _StoreCopy:
     workloads: Mapping[Key, Workload]
 
     labels: frozenset[str]
-    """The keys of pod labels that features read for decisions."""
+    """The keys of the pod labels by which some feature of the core (`extender.core.feature`) decides."""
 
 
 def take_capture(core: Core, level: ApiLevel, group: GroupKey | None = None) -> Work[Capture]:
     """Return a generator that captures the planner's whole input step by step (`serried.ops.steps.Work`).
 
-    The capture is the state at the first step. ``group`` is the group whose decision the reader of the capture wants to
-    repeat; None for none in particular.
+    The capture is the state at the first step. ``level`` is the cluster's API level, which is a field of the capture.
+    ``group`` is the group whose decision the reader of the capture wants to repeat; None for none in particular.
     """
     capture, rest = yield from take_capture_without_pods(core, level, group)
     pods: list[Pod] = []
@@ -328,8 +332,7 @@ def take_capture_without_pods(
     """Return a generator that makes a capture without pods, and an iterator over the pods (`serried.ops.steps.Work`).
 
     The iterator creates the copy of each pod only when it is needed, which saves memory. A copy has only the fields
-    that matter for decisions. ``group`` is as for
-    `take_capture`.
+    that matter for decisions. ``level`` and ``group`` are as for `take_capture`.
     """
     copied = _copy_store(core, level, group)
     yield
@@ -501,7 +504,8 @@ def _iterate_pods(copied: _StoreCopy) -> Iterator[Pod]:
 def _list_needed_labels(copied: _StoreCopy) -> dict[str, set[str]]:
     """Return the keys of pod labels that matter for decisions, for each namespace with a PodDisruptionBudget.
 
-    They are those that the budgets' selectors name, and those that features read.
+    They are the keys that the selectors of the namespace's budgets name, and those by which features of the core
+    decide, which are the same for all namespaces.
     """
     needed: dict[str, set[str]] = {}
     for budget in copied.capture.budgets:

@@ -112,7 +112,8 @@ def decide(capture: Capture, group: GroupKey) -> Decision:
 def _drop_plan(core: Core, capture: Capture, group: GroupKey) -> None:
     """Release the reservation of a group, so that it can be planned again.
 
-    The head of the queue is dropped, too, if it was chosen after that plan, because the plan was made without it.
+    If the head of the queue was chosen after the group was planned, the restored core has no head from now on, as at
+    the time of that plan.
     """
     core.ledger.unreserve(group)
     head = core.backfill.head
@@ -198,7 +199,7 @@ class Prediction:
 
 @dataclass(slots=True)
 class _ClusterCopy:
-    """A copy of the nodes and of the resources used on each, which a what-if question may change."""
+    """A copy of the nodes and of the resources used on each. `Hypothesis` applies the changes of its question to it."""
 
     nodes: dict[str, Node]
     used: dict[str, Resources]
@@ -213,8 +214,8 @@ class _ClusterCopy:
 class Hypothesis:
     """One what-if question. Call `check`, then `solve`.
 
-    The core must not change meanwhile, so this runs in a forked child. ``limit`` limits the work for the answer;
-    `solve` raises TooLong when it is used up.
+    The core must not change meanwhile, so both run in a forked child of the extender. ``limit`` says how many seconds
+    they may work; after that `solve` raises TooLong.
     """
 
     def __init__(self, core: Core, changes: Changes, limit: Limit) -> None:
@@ -423,7 +424,11 @@ class Hypothesis:
     # --- the cluster -------------------------------------------------------------------------------------------
 
     def _copy_cluster(self, group: PodGroup, request: PlanRequest) -> _ClusterCopy:
-        """Return a copy of the cluster as the planner would see it for this gang after the question's changes."""
+        """Return a copy of the cluster as the planner would see it for this gang after the question's changes.
+
+        Resources of other nominated pods count as used if their priority is at least that of ``request``. So do those
+        of the gangs that were placed before for this question.
+        """
         snapshot = self._store.snapshots.take(request.yielding_priority, request.members)
         used = dict(self._store.occupancy.used)
         used.update((name, snapshot.used[name]) for name in snapshot.over)
@@ -463,7 +468,10 @@ class Hypothesis:
                 cluster.subtract(usage[0], dict(usage[1]))
 
     def _release_plan(self, cluster: _ClusterCopy, key: GroupKey) -> None:
-        """Subtract the slots that an existing group has for unbound members from the copy's used resources."""
+        """Subtract the slots that a group has for unbound members from the copy's used resources.
+
+        So an existing group that is asked about does not compete with its own reservation.
+        """
         reservation = self._core.ledger.of_group(key)
         for slot in reservation.slots.values() if reservation is not None else ():
             pod = self._store.pods.get(slot.uid)

@@ -163,9 +163,9 @@ class Inquiries:
 
 
 class _Inquiry:
-    """One inquiry in the child process.
+    """One inquiry, created and run in the child process.
 
-    Its fields hold the results so far, which are used even if it takes too long.
+    ``diagnosis`` and ``advice`` hold the results so far. If TooLong ends the inquiry, the child returns these.
     """
 
     def __init__(self, core: Core, group: GroupKey, search: Search, limit: Limit) -> None:
@@ -210,17 +210,25 @@ class _Inquiry:
 
 
 def make_snapshot(store: Store, request: PlanRequest, limit: Limit) -> Snapshot:
-    """Return the cluster as the planner would see it now for this request. ``limit`` limits the work on it."""
+    """Return the cluster as the planner would see it now for this request.
+
+    ``limit`` is the time that planning on the snapshot may take.
+    """
     leaving = KeptSlots(store).list_kept(request.members)
     return replace(store.snapshots.take(request.yielding_priority, request.members, leaving), limit=limit)
 
 
 class DamageView(View):
-    """The cost of evicting the victims of one priority."""
+    """The cost of evicting the victims of one priority. `pods` is the number of these victims."""
 
     priority: int
+
     violations: int
+    """The number of evictions that exceed a PodDisruptionBudget."""
+
     broken: int
+    """The number of gangs that lose their quorum, and of CompositePodGroups that keep too few child groups."""
+
     pods: int
 
 
@@ -250,10 +258,10 @@ class PreemptionView(View):
     """The second best domain; None if victims were chosen in fewer than two domains."""
 
     domainsFitting: int
-    """The number of domains that were found in which the gang would fit after evictions."""
+    """The number of domains, among those searched, in which the gang would fit after evictions."""
 
     domainsExamined: int
-    """The number of these domains in which victims were chosen and their cost compared."""
+    """The number of domains in which victims were chosen and their cost compared: at most `domainsFitting`."""
 
     blocker: str
     """The reason why no evictions help; "" if there are victims.
@@ -331,7 +339,10 @@ def read_dry_run(text: str | None) -> bool:
 
 
 def find_queue_key(core: Core, group: GroupKey) -> tuple[QueueKey, Waiting]:
-    """Return the sort key of a group in the queue, and what it is made of, such as its priority and waiting time."""
+    """Return the key by which the queue sorts a group (the lowest first), and the values that the key is made of.
+
+    The values are for instance the group's priority and the time since which it waits.
+    """
     waiting = core.queue.describe(group, core.groups.states.get(group))
     return core.queue.sort_key(waiting), waiting
 
@@ -345,7 +356,11 @@ class MilestoneView(View):
     """One milestone in the history of a group."""
 
     milestone: str
-    """The name: `seen`, `quorum`, `planned`, `steered`, `atBind`, `committed`, `bound`, `givenUp`, `broken` etc."""
+    """The name, such as `planned`, `committed` or `bound`.
+
+    `seen`: Serried has assessed the group for the first time. `quorum`: minCount members exist. `steered`: filter has
+    answered with the node of a slot. `atBind`: the first bind call is open. `givenUp`: the plan was given up.
+    """
 
     at: str
     """The time at which the group reached it, RFC 3339."""

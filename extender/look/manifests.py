@@ -66,7 +66,8 @@ def make_pod(
 
     ``place`` says where the manifest is in the request body, for errors. ``template`` has the pod's spec, ``metadata``
     its metadata. ``coming`` are the claims of the what-if question. If ``alike`` is True, more pods are created from
-    this template. Raises ValueError with a text for the user: the place, the error, and what to do.
+    this template, so the claims that it names are used by several pods. Raises ValueError with a text for the user: the
+    place, the error, and what to do.
     """
     spec = template.get("spec")
     if not isinstance(spec, dict):
@@ -362,7 +363,7 @@ class Manifests:
             self.refused.append(str(problem))
 
     def add(self, more: "Manifests") -> None:
-        """Add the groups and members that ``more`` has. A group that is here already is not replaced."""
+        """Add the groups and members of ``more``, those of one owner. A group that is here already stays as it is."""
         for key, group in more.groups.items():
             self.groups.setdefault(key, group)
         for group_key, pods in more.members.items():
@@ -425,9 +426,10 @@ class Manifests:
 
 
 def _check_names(place: str, stray: str) -> None:
-    """Raise ValueError if an object has an annotation or label of Serried that nothing reads, as admission does.
+    """Raise ValueError if an object has an annotation or label with Serried's prefix that Serried does not know.
 
-    ``stray`` is a phrase about it; "" if there is none.
+    ``stray`` is the phrase about it that decoding the object has returned; "" if there is none. Serried's admission
+    policy rejects such objects, too.
     """
     if stray:
         raise ValueError(f"{place}: {stray}")
@@ -519,9 +521,9 @@ def separate_priority_classes(
 ) -> tuple[list[tuple[str, Any]], dict[str, PriorityClass]]:
     """Separate the PriorityClasses of a what-if question from its other objects. Return the others, and the classes.
 
-    Each object comes with its place in the request body. A class that exists in the cluster (``known``) stays with the
-    others. The separated classes are returned by name.
-    Where the others name one of the separated classes, the priority is filled in, as admission does.
+    Each object comes with its place in the request body. The separated classes are returned by name. Where another
+    object names one of them, the priority is filled in, as admission does. A class whose name exists in the cluster
+    (``known``) is returned with the other objects, because the value in the cluster counts.
     """
     rest: list[tuple[str, Any]] = []
     classes: dict[str, PriorityClass] = {}

@@ -27,7 +27,7 @@ class GroupName(View):
 
 
 def name_group(core: Core, key: GroupKey) -> dict[str, Any]:
-    """Return the fields of the `GroupName` of a group, by name."""
+    """Return the name of a group as keyword arguments for `GroupName` and the documents derived from it."""
     owner = core.store.membership.name_owner(key)
     return {"namespace": key.namespace, "name": key.encoded, "kind": key.kind, "owner": owner}
 
@@ -100,7 +100,7 @@ def _explain_owner_of(store: Store, pod: Pod) -> str:
 def _explain_owner(store: Store, owner: Owner) -> str:
     """Return the predicate of a sentence whose subject is the owner: why it has no group.
 
-    The controller's event says it, too.
+    For instance "is no gang, so ...". The controller uses the same words in its event about the owner.
     """
     found = explain_no_gang(owner, store.schedulers, store.gang_jobs)
     if found is not None:

@@ -30,7 +30,11 @@ _Raw = Mapping[str, Any]
 
 
 class _Expansion(NamedTuple):
-    """The expansion of one owner of a what-if question, such as a JobSet, into its groups and pods."""
+    """The expansion of one owner of a what-if question, such as a JobSet, into its groups and pods.
+
+    `find_gangs` creates one per owner. ``store`` has the objects of the cluster; the new groups and pods are added to
+    ``manifests``.
+    """
 
     asked: SentOwner
     store: Store
@@ -54,11 +58,11 @@ class _Expansion(NamedTuple):
         return make_pod(self.asked.place, template, metadata, self.store, self.manifests.coming, alike=True)
 
     def find_members(self, like: Pod, alone: GroupKey, stage: str) -> tuple[GroupKey, list[Pod]]:
-        """Return the group of pods like this one, and the list of its members so far, to which the caller adds them.
+        """Return the group that pods like this one are in, and the list of its members. The caller appends the pods.
 
         ``alone`` is the key of the group to use if the pods would be in no group. ``stage`` is the stage of the owner
-        to which the pods belong, such as a replicated Job of a JobSet; "" without stages. A new group is added to the
-        manifests.
+        to which the pods belong, i.e. pods from one template such as a replicated Job of a JobSet; "" without stages. A
+        new group is added to the manifests.
         """
         gang = like.group or self.question_store.membership.resolve(like)
         key = gang or alone
@@ -76,7 +80,7 @@ class _Expansion(NamedTuple):
 
 
 def _find_template(owner: Owner, sent: Sequence[Workload], stage: str, *, is_gang: bool) -> Template:
-    """Return the template from which the owner's PodGroup for this stage is created.
+    """Return the template from which the owner's PodGroup for this stage, i.e. pods from one template, is created.
 
     It is from the first Workload in ``sent``, the Workloads of the what-if question; otherwise from the Workload that
     the controller would create if the owner is a gang; otherwise one with policy basic.
@@ -139,7 +143,11 @@ def _add_job(expansion: _Expansion, job: Job, first: Pod, parent: Parent | None 
 
 
 def _add_parent(expansion: _Expansion, parent: Parent) -> None:
-    """Add the pods of a parent, such as a JobSet, to their groups, stage by stage."""
+    """Add the pods of a parent, such as a JobSet, to their groups, stage by stage.
+
+    A stage has the pods from one template of the parent: a replicated Job of a JobSet, or the workers of a
+    LeaderWorkerSet.
+    """
     layout = LAYOUTS[parent.kind](expansion.asked.raw)
     expansion.manifests.count(layout.copies * sum(each.stage.size for each in layout.sources if each.jobs is None))
     first = 0
@@ -152,7 +160,10 @@ def _add_parent(expansion: _Expansion, parent: Parent) -> None:
 
 
 def _add_jobs(expansion: _Expansion, parent: Parent, source: Source, jobs: int) -> None:
-    """Add the pods of a stage that creates Jobs. ``source`` has the Jobs' template, ``jobs`` is their number."""
+    """Add the pods of a stage that creates Jobs, such as a replicated Job of a JobSet.
+
+    ``source`` has the Jobs' template, ``jobs`` is their number.
+    """
     stage = source.stage.name
     manifest = _make_child(parent, source)
     child = resolve_levels(
@@ -168,7 +179,7 @@ def _add_jobs(expansion: _Expansion, parent: Parent, source: Source, jobs: int) 
 
 
 def _make_child(parent: Parent, source: Source) -> dict[str, Any]:
-    """Return the manifest of one Job of a stage (``source``), as the parent's own controller would create it."""
+    """Return the manifest of one Job from the Job template in ``source``, as the parent's controller creates it."""
     owner = {"kind": kind_of(parent), "name": parent.key.name, "uid": parent.uid, "controller": True}
     metadata = {
         **read_map(source.template, "metadata"),
@@ -184,7 +195,8 @@ def _make_child(parent: Parent, source: Source) -> dict[str, Any]:
 def _add_stage(expansion: _Expansion, parent: Parent, source: Source, copies: int, first: int) -> None:
     """Add the pods of a stage without Jobs, such as the workers of a LeaderWorkerSet, for each replica of the parent.
 
-    ``copies`` is the number of replicas. ``first`` is the rank of the stage's first pod among the pods of a replica.
+    ``copies`` is the number of replicas, ``source`` has the pod template. ``first`` is the number of the stage's first
+    pod among the pods of a replica, for instance 1 for the workers, because the leader has number 0.
     """
     labels = _write_labels(parent, stage=source.stage.name, replica="0", index=str(first))
     like = expansion.make_pod(source.template, labels)
@@ -193,7 +205,10 @@ def _add_stage(expansion: _Expansion, parent: Parent, source: Source, copies: in
 
 
 def _add_replica(expansion: _Expansion, parent: Parent, stage: Stage, like: Pod, *, replica: int, first: int) -> None:
-    """Add the pods of a stage in one replica as copies of ``like``. ``first`` is the rank of the first of them."""
+    """Add the pods of a stage, such as the workers, in one replica of the parent as copies of ``like``.
+
+    ``first`` is the number of the first of them among the pods of the replica.
+    """
     place = replace(like.place, replica=str(replica)) if like.place is not None and like.place.replica else like.place
     alone = provisional(owner_key_of(parent), stage.name)
     key, members = expansion.find_members(replace(like, place=place), alone, stage.name)
@@ -206,8 +221,8 @@ def _add_replica(expansion: _Expansion, parent: Parent, stage: Stage, like: Pod,
 def _write_labels(parent: Parent, **place: str) -> dict[str, str]:
     """Return the labels that the parent's own controller gives to a pod.
 
-    ``place`` are the values by the fields of `PodLabels`: stage, job, replica, index. Fields for which the parent's
-    kind has no label are left out.
+    ``place`` are the values of these labels by what they tell: stage, job, replica or index (the fields of
+    `PodLabels`). Values for which the parent's kind has no label are left out.
     """
     said = {"name": parent.key.name, **place}
     labels = PARENTS[parent.kind].labels

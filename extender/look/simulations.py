@@ -118,7 +118,7 @@ class Snapshots:
 def snapshot_routes(core: Core, level: ApiLevel, slices: Slices | None = None) -> APIRouter:
     """Return the route ``/snapshot`` below ``/debug``.
 
-    ``slices`` limits how long the event loop is blocked at a time.
+    ``slices`` limits how long the event loop is blocked at a time; None for the usual 2 ms.
     """
     list_writers()  # now, as its first call would delay filter later
     router = APIRouter()
@@ -446,7 +446,7 @@ async def _read_body(request: Request) -> str:
 async def _read_documents(body: str) -> list[Any]:
     """Parse the body in a thread, so that the event loop goes on.
 
-    Threads take turns more often than usual meanwhile.
+    Meanwhile the interpreter switches threads more often than usual (``sys.setswitchinterval``).
     """
     usual = sys.getswitchinterval()
     sys.setswitchinterval(_GIVE_WAY_SECONDS)

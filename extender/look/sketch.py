@@ -225,7 +225,7 @@ class Sketch:
         self._nodes: Table[str] = Table()
         self._gangs: Table[GroupKey] = Table()
         self._whole: Message = {}
-        """The fields of messages other than rows, as they are now."""
+        """The fields of messages other than rows, such as the head of the queue, after the last refresh."""
         self._sent: Message = {}
         """The fields of messages other than rows, as they were last sent to readers."""
         self._log: list[Row] = []

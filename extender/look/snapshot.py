@@ -101,10 +101,10 @@ class GroupMemory:
     offers: tuple[NodeOffer, ...] = ()
 
     rejection: tuple[float, str, str] | None = None
-    """The fact that kube-scheduler had no node for a member while other members had theirs; None without one.
+    """The last rejection of a member by kube-scheduler, which found no node for it while other members had theirs.
 
-    It is the time up to which this counts, kube-scheduler's reason, and the UID of the member. While it counts, no free
-    resources are kept and no pods are evicted for the group.
+    As (time up to which the rejection counts, kube-scheduler's reason, UID of the member); None without one. While it
+    counts, no free resources are kept and no pods are evicted for the group.
     """
 
     verdict: Verdict | None = None
@@ -114,7 +114,7 @@ class GroupMemory:
     """True if pods are evicted for its binding cycle."""
 
     features: Mapping[str, Any] = field(default_factory=dict)
-    """The values that features keep about the group, as JSON, by `extender.core.feature.Memory.captured`."""
+    """The state that features of the core, such as repair, keep of the group: JSON by ``Memory.captured``, a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class Capture:
     vacancies: tuple[VacantSlot, ...] = ()
 
     on_their_way: frozenset[str] = frozenset()
-    """The UIDs of nominated pods whose resources are in ``used`` already, because their bind call has arrived."""
+    """The UIDs of nominated pods whose bind call has arrived. Their resources are in ``used``, as of assumed pods."""
 
     memories: tuple[GroupMemory, ...] = ()
     kept: KeptNodes | None = None
@@ -187,7 +187,7 @@ class Capture:
     pools: tuple[VolumePool, ...] = ()
     """The sets of PersistentVolumes that volume claims may choose from.
 
-    The shapes of pods have them without volumes.
+    Pods refer to them, so in ``pods`` (`serried.api.pod.Shape`) each set is without its volumes.
     """
 
     profiles: frozenset[str] = frozenset()
@@ -200,12 +200,12 @@ class Capture:
 VERSION = 3
 """The version of the format that is written.
 
-In version 1 the shapes of pods were in a table, and pods had indices into it. In version 2 what features remember of a
-group was among the other fields of `GroupMemory`.
+In version 1 the shapes of pods, i.e. what they demand of a node, were in a table, and pods had indices into it. In
+version 2 the state that features keep of a group was among the other fields of `GroupMemory`.
 """
 
 _OF_REPAIR = ("broken_since", "stood")
-"""The fields of a group's memory in version 2 that belong to the feature `Repairs`."""
+"""The fields of `GroupMemory` in version 2 that are now in its ``features``: the state of the feature `Repairs`."""
 
 _ITEMS_PER_CHUNK = 25
 
@@ -320,7 +320,10 @@ def _read(data: bytes) -> Capture:
 
 
 def _separate_memories(raw: dict[str, Any]) -> dict[str, Any]:
-    """Convert the content of a file from version 2 to 3: move what features remember of a group to ``features``."""
+    """Convert the content of a file from version 2 to 3.
+
+    The state that features of the core keep of a group is moved into the field ``features`` of its `GroupMemory`.
+    """
     if not _has_objects(raw, "memories"):
         return raw
     return {**raw, "memories": [_separate_features(each) for each in raw["memories"]]}
@@ -337,7 +340,10 @@ def _separate_features(memory: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inline_shapes(raw: Any, shapes: Any) -> Any:
-    """Return a value of a file of version 1 with each index into the table of shapes replaced by the shape."""
+    """Return a value of a file of version 1 with each index into the table of shapes replaced by the shape.
+
+    A shape is what a pod demands of a node. ``shapes`` is the table, a list. Raises ValueError for a wrong index.
+    """
     if isinstance(raw, list):
         return [_inline_shapes(each, shapes) for each in raw]
     if not isinstance(raw, dict):

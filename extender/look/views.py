@@ -79,7 +79,7 @@ class HeadView(GroupName):
     """True if it did not fit at an earlier forecast. Only gangs with activeDeadlineSeconds may then use its nodes."""
 
     passed: dict[str, str]
-    """The gangs that may use its nodes before the forecast, each with the time at which it will have ended."""
+    """The gangs that may use its nodes before the forecast, each with the time at which it is expected to end."""
 
     owners: dict[str, str]
     """The owner of each gang in `passed`, as kubectl names it (`job/train`); "" without one."""
