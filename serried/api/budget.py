@@ -1,4 +1,7 @@
-"""PodDisruptionBudgets (``policy/v1``), and which evictions they limit by the rules of the API server."""
+"""PodDisruptionBudgets (`decode_budget`), and which evictions the API server rejects because of them.
+
+The extender asks `limits_eviction` and `uses_allowance` about a possible victim.
+"""
 
 from dataclasses import dataclass
 

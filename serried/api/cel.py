@@ -184,9 +184,10 @@ def version(text: str, normalize: object = False) -> bytes:  # noqa: FBT002  # a
 
 
 def _comparison_key(value: bytes) -> tuple[Any, ...]:
-    """Return a tuple by which two quantities, or two versions, can be compared. Its first element is the kind.
+    """Return a tuple by which two quantities, or two versions, can be compared.
 
-    Raises ValueError for other bytes.
+    Its first element is "quantity" or "version", so that the two are not compared with each other. ``value`` is a
+    result of `quantity` or `version`; raises ValueError for other bytes.
     """
     kind, _, text = value.decode().partition(" ")
     if kind == "quantity":

@@ -1,5 +1,8 @@
 """Dynamic resource allocation (resource.k8s.io/v1, served since 1.34): device classes, slices, claims, taint rules.
 
+Each kind has a decoder, such as `decode_resource_claim`, which makes a value from JSON. The rule for devices
+(`serried.rules.devices`) computes with the values.
+
 The meaning of fields is in k8s.io/api/resource/v1/types.go (0.37). If a claim uses a field that Serried does not
 support, ``ClaimSpec.unsupported`` names it; only kube-scheduler can decide about such a claim.
 """
@@ -135,7 +138,10 @@ class Device:
     """True if the device has bindingConditions. kube-scheduler tries pools with such devices last."""
 
     place: NodeScope = NOWHERE
-    """The nodes that can use the device, if its slice has perDeviceNodeSelection; else NOWHERE."""
+    """The nodes that can use the device, if its slice has perDeviceNodeSelection.
+
+    Else it is NOWHERE and without meaning: `ResourceSlice.place` holds for all devices of the slice.
+    """
 
 
 @dataclass(frozen=True, slots=True)

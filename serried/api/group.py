@@ -1,4 +1,6 @@
-"""PodGroups, Workloads, CompositePodGroups and their trees (KEP-6012), at every API level and version.
+"""PodGroups, Workloads, CompositePodGroups and their trees (KEP-6012), in every API group and version.
+
+The extender's and the controller's caches decode them, for instance with `decode_pod_group`.
 
 Names follow scheduling.k8s.io/v1beta1, for composite groups v1alpha3. How versions differ:
 
@@ -221,7 +223,7 @@ BASIC = Policy(None)
 
 
 class IgnoredTopology(NamedTuple):
-    """A required topology key in an object that Serried ignores, so that members may be placed in several domains."""
+    """A required topology key that Serried ignores, so that the members may be placed in several domains."""
 
     key: str
     why: str
@@ -241,9 +243,9 @@ class PodGroup:
 
     ``topology_key``: ``schedulingConstraints.topology[0].key``, or else the annotation; None without a required domain.
     ``workload``, ``template``: the names in ``spec.workloadRef``.
-    ``priority``: None until the API server (native) or Serried's controller (fallback) has resolved ``priority_class``.
+    ``priority``: None until the API server, or for Serried's own CRD the controller, has resolved ``priority_class``.
     Serried may schedule the group with another priority: see `cluster.priorities`.
-    ``preemption``: ``preemptionPolicy``; None at the fallback level, which lacks the field.
+    ``preemption``: ``preemptionPolicy``; None in PodGroups of Serried's own CRD, which lacks the field.
     ``scheduled``: True if the condition PodGroupInitiallyScheduled is True.
     ``condition``: (status, reason, message) of the condition PodGroupInitiallyScheduled; None without it.
     ``ready``: (status, reason, message) of the condition Ready, which only Serried's CRDs have; None without it.
@@ -280,9 +282,9 @@ class PodGroup:
     """The disruptionMode. It means nothing if this is a whole tree: there each group in ``tree`` has its own."""
 
     api: str = ""
-    """The apiVersion of the object if it was read at the other API level (`ApiLevel.second_level`).
+    """The apiVersion if it is a PodGroup of Serried's CRD in a cluster that uses scheduling.k8s.io by now; else "".
 
-    "" if it was read at the level in use.
+    See `level.ApiLevel.second_level`.
     """
 
     constrained: bool = False
@@ -442,7 +444,7 @@ class Workload:
     """
 
     api: str = ""
-    """The apiVersion if the object was read at the other API level, else "". See `PodGroup.api`."""
+    """The apiVersion if it is a Workload of Serried's CRD in a cluster that uses scheduling.k8s.io by now; else ""."""
 
 
 class Delegation(NamedTuple):

@@ -3,10 +3,14 @@
 Only hard rules are read; preferred terms and ScheduleAnyway are left to kube-scheduler. Source: kube-scheduler 1.37,
 pkg/scheduler/framework/types.go (getAffinityTerms), plugins interpodaffinity and podtopologyspread.
 
+The decoder of pods (`serried.api.pod.decode_shape`) calls `read_interpod_rules`; the rule `serried.rules.interpod`
+evaluates the result.
+
 The pods that a rule is about are a `Matching`. To count them, Serried adds pseudo resources to the requests of pods
-(`serried.api.pod.Shape.requests`). A pod that matches a rule requests 1 of ``counts:MATCHING``, and a pod whose
-anti-affinity excludes such pods requests some of ``apart:MATCHING``. The usage of a node is the sum of its pods'
-requests, so it also says how many matching pods run there.
+(`serried.api.pod.Shape.requests`): entries in its own copy of the pod, which Kubernetes does not know. A pod that
+matches a rule requests 1 of ``counts:MATCHING``, and a pod whose anti-affinity excludes such pods requests some of
+``apart:MATCHING``. The usage of a node is the sum of its pods' requests, so it also says how many matching pods run
+there.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,35 +36,43 @@ from serried.api.selectors import Labels, Requirement, read_label_selector, sele
 HOSTNAME = "kubernetes.io/hostname"
 
 APART = "apart:"
-"""The prefix of the pseudo resource that a pod with an anti-affinity term requests (`AntiAffinityTerm.amount`)."""
+"""The prefix of the request that Serried adds to a pod for each anti-affinity term (`AntiAffinityTerm.amount`).
+
+The request is for a pseudo resource, i.e. a name that only Serried's copy of the pod has. Kubernetes does not know it.
+"""
 
 REPELLED = "alike:"
-"""The prefix of a name in `find_affecting_names` and `list_affected_names`, for terms with `AntiAffinityTerm.alike`.
+"""The prefix of names in the results of `find_affecting_names` and `list_affected_names`; no pod requests them.
 
-It connects a pod that has such a term with the waiting pods that the term excludes and that lack it themselves.
+`find_affecting_names` returns such a name for a pod with an `AntiAffinityTerm.alike` term. `list_affected_names` yields
+the same name for each waiting pod that the term excludes, unless the waiting pod has the same term itself.
 """
 
 COUNTS = "counts:"
-"""The prefix of the pseudo resource that a pod requests if it matches a rule, its own or another pod's."""
+"""The prefix of the request that Serried adds to a pod which matches an inter-pod rule of some pod, maybe its own.
+
+The sum of these requests on a node is the number of matching pods there.
+"""
 
 NAMESPACES_UNREADABLE = f"{COUNTS}?"
-"""The pseudo resource of a pod whose rules select namespaces by label, while Serried may not read namespaces.
+"""The request that Serried adds to a pod whose rules select namespaces by label, while RBAC forbids to list namespaces.
 
 Serried cannot count the matching pods then, and leaves the rule to kube-scheduler.
 """
 
 SHARED_CLAIM = f"{COUNTS}claim "
-"""The prefix of the pseudo resource of pods that share a device claim and so must be on one node (`share_claim`)."""
+"""The prefix of the request that Serried adds to pods that share a device claim, and so one node (`share_claim`)."""
 
 ABSENT = "absent:"
 """The prefix before ``COUNTS`` in the requests of a vacancy: the slot that is kept for the replacement of a member.
 
-The missing pod counts for anti-affinity, so that no pod that excludes the replacement takes a place beside it. It
-does not count for affinity and spread, because no pod is there.
+So ``counts:X``, which counts a pod that matches rule X, becomes ``absent:counts:X``. The missing pod counts for
+anti-affinity, so that no pod that excludes the replacement takes a place beside it. It does not count for affinity and
+spread, because no pod is there.
 """
 
 _SEPARATOR = "|"
-"""The separator of topology key and matching in the name of a pseudo resource; it cannot occur in a label key."""
+"""Separates topology key and `Matching.name` in a name that begins with APART; it cannot occur in a label key."""
 
 _TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -139,12 +151,15 @@ class Matching:
 
     @property
     def by_namespace_labels(self) -> bool:
-        """Return whether the labels of their namespaces decide which pods match."""
+        """Return whether a selection also selects namespaces by label, so that their labels decide which pods match."""
         return any(each.namespace_labels for each in self.selections)
 
     @property
     def amount(self) -> str:
-        """The name of the pseudo resource of which each matching pod requests 1 (`serried.api.pod.Shape.requests`)."""
+        """The name under which Serried counts the matching pods: to the requests of each it adds 1 of this name.
+
+        It is a pseudo resource in `serried.api.pod.Shape.requests`, which Kubernetes does not know.
+        """
         return COUNTS + self.name
 
     def __str__(self) -> str:
@@ -163,9 +178,9 @@ class AffinityRule:
     keys: tuple[str, ...]
 
     follows: bool = False
-    """True for a member that shares a device claim with others, if another one of them is to be placed first.
+    """True for a member that shares a device claim with other members, if another one of these is placed first.
 
-    The planner counts the devices of the claim for that first member; the other ones follow it to its node.
+    The planner counts the devices of the claim only for that first member; the others have to run on the same node.
     """
 
 
@@ -179,15 +194,15 @@ class AntiAffinityTerm:
     alike: bool = False
     """True if the key is the host name and the term matches the pod that has it, as for one replica per node.
 
-    Two pods with the term then exclude each other on a node. So each requests all SHARES of one pseudo resource, of
-    which a node has just as many.
+    Two pods with the term then exclude each other on a node. So Serried adds a request to each (`amount`) that is as
+    large as the capacity which it assumes for a node, SHARES.
     """
 
     @property
     def amount(self) -> tuple[str, int]:
-        """The pseudo resource that a pod with this term requests: its name, and how much of it.
+        """The request that Serried adds to a pod with this term, as (name, amount).
 
-        The amount is SHARES with ``alike``, else 1.
+        The name is a pseudo resource, which Kubernetes does not know. The amount is SHARES with ``alike``, else 1.
         """
         if self.alike:
             return APART + self.matching.name, SHARES
@@ -252,8 +267,8 @@ def _name(matching: Matching) -> str:
 def to_vacancy_requests(requests: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
     """Return the requests of a vacancy: the slot of a member that has ended, which is kept for its replacement.
 
-    ``requests`` are those of the member. Its pseudo resources for rules get the prefix ABSENT, because the pod is not
-    there, but another one is expected to come.
+    ``requests`` are those of the member. Those by which Serried counts pods that match a rule (COUNTS) get the prefix
+    ABSENT, because no pod is there until the replacement is. All others stay as they are.
     """
     return tuple(
         (f"{ABSENT}{name}" if name.startswith(COUNTS) and not name.startswith(SHARED_CLAIM) else name, amount)
@@ -263,11 +278,12 @@ def to_vacancy_requests(requests: Iterable[tuple[str, int]]) -> tuple[tuple[str,
 
 @lru_cache(maxsize=4096)
 def find_affecting_names(requests: tuple[tuple[str, int], ...]) -> frozenset[str]:
-    """Return names for the rules that may be fulfilled or violated when a pod with these ``requests`` comes or goes.
+    """Return names for the rules of other pods that are affected if a pod with these ``requests`` is added or removed.
 
-    Such a change may make any node feasible for waiting pods. A waiting pod is concerned if `list_affected_names`
-    yields one of the names for it. Two pods with the same `AntiAffinityTerm.alike` term do not concern each other here,
-    because they only exclude each other on one node.
+    The names are opaque: compare them with those of `list_affected_names`. A waiting pod for which that yields one of
+    them may now fit on any node of the cluster, or on none. For instance a pod with label app=web ends, and a waiting
+    pod has an anti-affinity to app=web. Left out are pods that exclude each other on one node only
+    (`AntiAffinityTerm.alike`), because only that node changes for them.
     """
     reached: set[str] = set()
     for name, amount in requests:
@@ -279,10 +295,11 @@ def find_affecting_names(requests: tuple[tuple[str, int], ...]) -> frozenset[str
 
 
 def list_affected_names(requests: Iterable[tuple[str, int]], rules: InterPodRules | None) -> Iterator[str]:
-    """Yield names for the rules that decide where a waiting pod with these ``requests`` and ``rules`` may run.
+    """Yield names for the rules about other pods that decide where a waiting pod may run.
 
-    These are its own rules, and the anti-affinity of other pods that it matches. If one of the names is in
-    `find_affecting_names` of a pod that comes or goes, the waiting pod should be planned again.
+    These are its own ``rules``, and the anti-affinity terms of other pods that exclude it, by its ``requests``. The
+    names are opaque. If one is among the `find_affecting_names` of a pod that is added or removed, the waiting pod
+    should be planned again.
     """
     if rules is not None:
         yield from (each.amount for each in rules.matchings)
@@ -300,7 +317,7 @@ def list_affected_names(requests: Iterable[tuple[str, int]], rules: InterPodRule
 def read_apart(name: str) -> tuple[str, str]:
     """Return the topology key and `Matching.name` of an anti-affinity term.
 
-    ``name`` is the name of its pseudo resource, which begins with APART.
+    ``name`` is that of the request which Serried adds to a pod with the term (`AntiAffinityTerm.amount`).
     """
     key, at, matching = name.removeprefix(APART).partition(_SEPARATOR)
     return (key, matching) if at else (HOSTNAME, key)

@@ -55,7 +55,7 @@ from serried.api.topology import read_extended_resources
 
 
 class GangPolicy(StrEnum):
-    """What the author of a Job has said about it being a gang, by a field (KEP-5764) or annotation.
+    """The wish of a Job's author about the Job being a gang, by a field (KEP-5764) or annotation.
 
     If the author has said nothing, parallelism, completions and completionMode decide (KEP-5547).
     """
@@ -91,7 +91,7 @@ class Job:
     """The required topology key: a node label, or the name of a level such as ``rack``. None if the Job has none."""
 
     gang_policy: GangPolicy | None = None
-    """Whether the Job's author wants a gang; None if the author has not said so."""
+    """The wish of the Job's author, for a gang or for none; None if the author has not said anything."""
 
     disruption: Disruption | None = None
     """The disruption mode of its gang; None if it is not set."""
@@ -109,7 +109,10 @@ class Job:
     """True if the Job has any annotation of Serried. Its author then expects Serried to do something with the Job."""
 
     contradiction: bool = False
-    """True if the field says that the Job is a gang and the annotation says that it is none, or the reverse."""
+    """True if field and annotation contradict each other: one makes the Job a gang, the other one does not.
+
+    The field is in ``spec.scheduling``, the annotation is GANG_POLICY.
+    """
 
     problem: str = ""
     """A phrase about an invalid annotation; "" for none."""
@@ -165,9 +168,9 @@ class Job:
     preference: Preference = NO_PREFERENCE
 
     wanted: frozenset[str] = frozenset()
-    """The extended resources that its pods request, because the label of a topology level depends on them.
+    """The extended resources that its pods request, if the Job names a topology level such as ``rack``; else empty.
 
-    They are only read if the Job names a level such as ``rack``; else empty.
+    They decide which node label stands for the level: nodes with a GPU may have another one (`LevelTable.find_label`).
     """
 
     @property
@@ -389,12 +392,15 @@ def is_gang_job(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = Gan
 
 
 class NoGang(NamedTuple):
-    """Why a Job or parent is no gang (``why``), and how it would become one. Both are phrases without full stops."""
+    """The reason why a Job or parent is no gang (``why``), and a ``remedy``. Both are phrases without full stops."""
 
     why: str
 
     remedy: str = ""
-    """What the user would have to set in it and create it again; "" if nothing helps or the author wants no gang."""
+    """The field or annotation with which the user can create the object again, so that it becomes a gang.
+
+    "" if nothing helps, or if its author wants no gang.
+    """
 
 
 def find_no_gang(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = GangJobs.BY_SHAPE) -> NoGang | None:

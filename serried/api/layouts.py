@@ -16,7 +16,10 @@ WORKERS = "workers"
 
 
 class Stage(NamedTuple):
-    """Pods of a parent from one template: a replicated Job of a JobSet; leader or workers of a LeaderWorkerSet."""
+    """Pods of one parent, i.e. a JobSet or LeaderWorkerSet, that are created from one template.
+
+    In a JobSet a stage is a replicated Job; in a LeaderWorkerSet it is the leader, or the workers.
+    """
 
     name: str
 
@@ -57,10 +60,13 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the manifest of a parent says about its pods: the result of a reader in LAYOUTS."""
+    """The stages, sizes and pod templates in the manifest of a parent, i.e. a JobSet or LeaderWorkerSet.
+
+    The readers in LAYOUTS create it, `serried.api.parent.decode_parent` uses it.
+    """
 
     sources: tuple[Source, ...]
-    """The stages with their templates; those whose pods have lower ranks come first."""
+    """The stages with their templates, in the order of their pods' ranks (a rank is a pod's number in the parent)."""
 
     pod_templates: tuple[Raw, ...]
 
@@ -82,7 +88,7 @@ class Layout:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages; those whose pods have lower ranks come first."""
+        """The stages, in the order of their pods' ranks (a rank is a pod's number in the whole parent)."""
         return tuple(source.stage for source in self.sources)
 
     @property

@@ -120,7 +120,7 @@ class ApiLevel:
         return found or composite_api_version(self.api_version)
 
     def level_of(self, api: str) -> "ApiLevel":
-        """Return the level at which an object with this ``api`` field was read (`PodGroup.api`, `Workload.api`).
+        """Return the level at which a PodGroup or Workload was read, by its field `PodGroup.api` or `Workload.api`.
 
         That is this level if ``api`` is "", else `second_level`.
         """

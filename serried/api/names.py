@@ -211,7 +211,7 @@ def natural_sort_key(name: str) -> list[Any]:
 def read_end(metadata: Raw, status: Raw) -> int | None:
     """Return when a pod ended or will end, in seconds since 1970; None if unknown.
 
-    That is its deletion timestamp, else the end of its last container.
+    That is its deletion timestamp, else the time at which the last of its containers terminated.
     """
     deleted = read_time(metadata, "deletionTimestamp")
     if deleted is not None:
@@ -263,7 +263,7 @@ class Key(NamedTuple):
 class GroupKind(StrEnum):
     """The kind of the object after which a group is named, written as ``Kind.group``.
 
-    POD_GROUP   a PodGroup of the API level in use
+    POD_GROUP   a PodGroup of scheduling.k8s.io, or of Serried's CRD where the cluster lacks that API
     COMPATIBLE  a PodGroup of scheduler-plugins
     COMPOSITE   the whole tree of a CompositePodGroup
     WORKLOAD    a PodGroup that is an entry in its Workload (v1alpha1)
@@ -543,18 +543,20 @@ def read_uid(obj: Raw) -> str:
 
 
 def read_owner_key(obj: Raw) -> Key:
-    """Return namespace and name of an object; raise ValueError if it has no name.
+    """Return namespace and name of an object to which other objects refer; raise ValueError if it has no name.
 
-    Unlike those of `read_key`, the strings are interned, to save memory: other objects refer to this one by its name.
+    For instance a Job, whose name is in the owner references of its pods. So unlike `read_key` it interns the name, to
+    save memory.
     """
     namespace, name = read_key(obj)
     return Key(namespace, intern(name))
 
 
 def read_owner_uid(obj: Raw) -> str:
-    """Return the UID of an object; raise ValueError if it has none.
+    """Return the UID of an object to which other objects refer; raise ValueError if it has none.
 
-    Unlike that of `read_uid`, the string is interned, to save memory: other objects refer to this one by its UID.
+    For instance a Job, whose UID is in the owner references of its pods. So unlike `read_uid` it interns the UID, to
+    save memory.
     """
     return intern(read_uid(obj))
 

@@ -1,4 +1,7 @@
-"""Nodes. A node's capacity is ``status.allocatable``, as for kube-scheduler."""
+"""Nodes (`decode_node`), and their protection from autoscalers (`protect`, `unprotect`).
+
+A node's capacity is ``status.allocatable``, as for kube-scheduler.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,16 +39,16 @@ _SET = "true"
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """By whom and how a node is protected from being removed by autoscalers, from its annotation `PROTECTED_BY`."""
+    """The protection of a node from being removed by autoscalers, as read from its annotation `PROTECTED_BY`."""
 
     installation: str
-    """The namespace of the installation."""
+    """The namespace of the Serried installation that protects the node."""
 
     own: frozenset[str]
     """The `DO_NOT_REMOVE` annotations that the installation has set itself, and that still are "true"."""
 
     missing: frozenset[str]
-    """The `DO_NOT_REMOVE` annotations that are not on the node, because somebody has removed them."""
+    """The `DO_NOT_REMOVE` annotations that the node lacks now, because somebody has removed them since."""
 
 
 def read_protection(annotations: Mapping[str, object]) -> Protection | None:
@@ -110,7 +113,7 @@ class Node:
     version: str = ""
 
     protection: Protection | None = field(default=None, compare=False)
-    """How the node was protected when the object was decoded; None if it was not.
+    """The protection of the node when the object was decoded; None if it was not protected.
 
     Use `Store.protections` instead, which is always current: the Store keeps its old Node if only this changes.
     """

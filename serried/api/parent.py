@@ -126,9 +126,9 @@ class Parent:
     preference: Preference = NO_PREFERENCE
 
     wanted: frozenset[str] = frozenset()
-    """The extended resources that its pods request, because the label of a topology level depends on them.
+    """The extended resources that its pods request, if an annotation names a level such as ``rack``; else empty.
 
-    They are only read if an annotation names a level such as ``rack``; else empty.
+    They decide which node label stands for the level: nodes with a GPU may have another one (`LevelTable.find_label`).
     """
 
     disruption: Disruption | None = None
@@ -221,10 +221,10 @@ def is_gang_parent(parent: Parent, schedulers: Collection[str]) -> bool:
 
 
 def find_no_gang_parent(parent: Parent, schedulers: Collection[str]) -> NoGang | None:
-    """Return why a parent is no gang whose author has not asked for one.
+    """Return the reason why a parent is no gang, if its author has not asked for one.
 
-    Return None if the author has asked, if its pods name a group, or if its Jobs are gangs of their own.
-    ``schedulers`` are those that Serried serves.
+    Return None if the author has asked for gangs, if the pods name a group, or if the parent's Jobs are gangs of their
+    own. ``schedulers`` are the names of the schedulers that Serried serves.
     """
     if parent.asks or parent.group is not None or parent.jobs_ask:
         return None

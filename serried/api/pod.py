@@ -87,9 +87,10 @@ _TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def read_conflicts(pod: Raw, interpod: InterPodRules | None = None) -> dict[str, int]:
-    """Return the pseudo resources that a raw pod requests for its host ports and anti-affinity terms, with amounts.
+    """Return the requests that Serried adds to a raw pod for its host ports and anti-affinity terms, by name.
 
-    Empty for most pods. ``interpod`` are the pod's rules about other pods; None if it has none.
+    They are pseudo resources, which Kubernetes does not know: pods that exclude each other on a node together request
+    more than its capacity. Empty for most pods. ``interpod`` are the pod's rules about other pods; None if it has none.
     """
     asked = _read_ports(read_map(pod, "spec"))
     if interpod is not None:
@@ -109,11 +110,11 @@ def read_affinity(spec: Raw) -> tuple[tuple[Requirement, ...], ...]:
 
 
 def _read_ports(spec: Raw) -> dict[str, int]:
-    """Return the pseudo resources that a pod with these host ports requests, with amounts.
+    """Return the requests that Serried adds to a pod for its host ports, by name; SHARES is the capacity of each node.
 
-    For a port on every address it requests all SHARES of the port. For a port on one address it requests all SHARES of
-    the port at this address, and 1 of the port. So a pod with the port on every address excludes all pods with the
-    port, but pods with the port on different addresses fit together.
+    For a port on every address the pod requests all SHARES of the port. For a port on one address it requests all
+    SHARES of the port at this address, and 1 of the port. So a pod with the port on every address excludes all pods
+    with the port, but pods with the port on different addresses fit together.
     """
     asked: dict[str, int] = {}
     sidecars = [init for init in read_objects(spec, "initContainers") if init.get("restartPolicy") == "Always"]
@@ -158,8 +159,9 @@ class Shape:
     requests: tuple[tuple[str, int], ...]
     """The requested resources as (name, amount), sorted by name. ``pods`` is always one of them, with amount 1.
 
-    Some are pseudo resources: for host ports (``resources.SHARES``), for rules about other pods
-    (``serried.api.interpod``) and for device claims (``resources.PROVIDED``).
+    Some are pseudo resources, i.e. names that Serried adds and that Kubernetes does not know: for host ports
+    (``resources.SHARES``), for rules about other pods (``serried.api.interpod``) and for device claims
+    (``resources.PROVIDED``).
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -176,7 +178,7 @@ class Shape:
     """The pod's PersistentVolumeClaims that are bound when it is scheduled (WaitForFirstConsumer).
 
     The pod can only run on nodes where a volume for each of them is available or can be provisioned. The decoder leaves
-    it empty; the rule for volumes sets it.
+    it empty; the cache sets it (`serried.rules.volumes`).
     """
 
     @property
@@ -219,7 +221,7 @@ class ControllerRef:
 
 
 class Phase(StrEnum):
-    """Whether a pod needs or uses a node (ACTIVE: its phase is Pending, Running or Unknown), or how it has ended."""
+    """The phase of a pod. ACTIVE stands for Pending, Running and Unknown; the other two are those of ended pods."""
 
     ACTIVE = "Active"
     SUCCEEDED = "Succeeded"
@@ -347,21 +349,25 @@ class Pod:
     """
 
     marked: bool = False
-    """True if the pod requests all `resources.MARKERS`.
+    """True if the pod requests all `resources.MARKERS`, extended resources that mark the members of gangs.
 
-    In an isolated installation, kube-scheduler calls the extender only for such pods.
+    In an isolated installation, kube-scheduler is configured to call the extender for marked pods only.
     """
 
     device_claims: tuple[str, ...] = ()
-    """A text for each device claim of the pod: ``template NAME`` or ``claim`` (`names.read_device_claims`)."""
+    """A text for each device claim of the pod: ``template NAME`` if it is made from a template, else ``claim``.
+
+    It has no names of claims, so that members which differ only in these compare as equal.
+    """
 
     claim_refs: tuple[ClaimRef, ...] = ()
     """The device claims of the pod, each with the names of its template and of the claim."""
 
     counted: bool = False
-    """True if Serried itself can count the devices that the pod requests: all ``device_claims`` and ``uncounted``.
+    """True if Serried can count all devices that the pod requests, by claim or by an extended resource.
 
-    False for a pod without any. `rules.devices.cluster` sets it.
+    If False, only kube-scheduler knows which nodes have enough of them. Also False for a pod that requests no devices.
+    `rules.devices.cluster` sets it.
     """
 
     uncountable: str = ""
@@ -370,7 +376,7 @@ class Pod:
     uncounted: tuple[str, ...] = ()
     """The requested extended resources that a DeviceClass provides or that no node lists as allocatable.
 
-    `rules.extended.cluster` sets it.
+    So adding up requests does not tell which nodes have enough of them. `rules.extended.cluster` sets it.
     """
 
     missing: tuple[str, ...] = ()
@@ -396,7 +402,7 @@ class Pod:
     """The same text as ``said`` if kube-scheduler found no feasible node at all; else ""."""
 
     wants_room: bool = False
-    """True if some nodes in ``objection`` may become feasible when resources become free or other members are bound.
+    """True if, by ``objection``, some nodes may become feasible when resources become free or other members are bound.
 
     False without an objection.
     """
@@ -413,13 +419,14 @@ class Pod:
     obstacle: str = ""
     """A phrase that says why no node can take the pod, even if it were empty; "" if no such reason is known.
 
-    The rules of the cache set it, for instance if a volume claim does not exist.
+    For instance a volume claim does not exist. The rules in `serried.rules` set it.
     """
 
     awaits: str = ""
-    """A phrase that names what a rule still has to count before it knows which nodes can take the pod; "" for nothing.
+    """A phrase that says what Serried still has to count before it knows which nodes can take the pod; "" for nothing.
 
-    The pod is not planned until then.
+    For instance the pods that its anti-affinity selects. The pod is not planned until then. The rules in
+    `serried.rules` set it.
     """
 
     outranked: bool = False
@@ -533,15 +540,15 @@ _CHECKED_BY_PLANS = re.compile(
 _FIXED_BY_RESOURCES = re.compile(
     rf"{_CHECKED_BY_PLANS.pattern}|\d+ (?:Insufficient .*|node\(s\) didn't have free ports for the requested pod ports)"
 )
-"""Matches kube-scheduler's reasons for a node that may disappear when resources become free on it."""
+"""Matches a reason of kube-scheduler against a node that may no longer hold when resources become free on the node."""
 
 _LACKS_AFFINITY = re.compile(r"\d+ node\(s\) didn't match pod affinity rules")
-"""Matches kube-scheduler's reason that no pod matches the affinity. It may disappear when other members are bound."""
+"""Matches kube-scheduler's reason that no pod matches the affinity. It may no longer hold when members are bound."""
 
 _ANTI_AFFINITY = re.compile(
     r"\d+ node\(s\) didn't (?:match pod anti-affinity|satisfy existing pods anti-affinity) rules"
 )
-"""Matches kube-scheduler's reasons about anti-affinity, which Serried can check as a pseudo resource."""
+"""Matches kube-scheduler's reasons about anti-affinity, which Serried can check by amounts (APART)."""
 
 _CLAIM_IN_USE = re.compile(
     r"\d+ node\(s\) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode .*"
@@ -562,9 +569,10 @@ _REASON_BY_AMOUNT = {
     DEVICES: _NO_DEVICES,
     SHARED_CLAIM: _NO_DEVICES,
 }
-"""kube-scheduler's reasons that Serried can check by a pseudo resource in `Shape.requests`, by its prefix.
+"""Reasons of kube-scheduler that Serried can check itself if it has added a request with this prefix to the pod.
 
-For instance: if a pod requests a resource with the prefix ATTACHED, Serried knows when a node can attach more volumes.
+For instance: a pod whose `Shape.requests` have a name with the prefix ATTACHED was rejected with "exceed max volume
+count". Serried counts the attached volumes of each node, so it knows when the reason no longer holds.
 """
 
 
@@ -593,7 +601,8 @@ def may_fit_later(objection: str, shape: Shape) -> bool:
     """Return whether some node may become feasible when resources become free, or when other members are bound.
 
     ``objection`` are kube-scheduler's reasons for rejecting all nodes (`Pod.objection`). Reasons about volumes, devices
-    and anti-affinity are only taken into account if ``shape`` has a pseudo resource for them. False for no objection.
+    and anti-affinity only count if Serried can check them itself, by a request that it has added to ``shape``
+    (`_REASON_BY_AMOUNT`). False for no objection.
     """
     reasons = objection.split(", ") if objection else ()
     counted = [
@@ -653,7 +662,10 @@ def _find_objection(message: str) -> tuple[str, str, bool]:
 
 
 def decode_shape(pod: Raw, rule: ResizeRule = ResizeRule.LARGEST) -> Shape:
-    """Return the shape of a raw pod. Pods with equal shapes usually share one object (an LRU cache)."""
+    """Return the shape of a raw pod. Pods with equal shapes usually share one object (an LRU cache).
+
+    ``rule`` says how the requests of a pod are counted that is being resized in place (`ApiLevel.resize_rule`).
+    """
     spec = read_map(pod, "spec")
     requests = pod_requests(pod, rule)
     interpod = read_interpod_rules(pod)

@@ -1,7 +1,8 @@
 """A gang's preferences for its placement: preferred topology levels, packing style, exclusive domains.
 
-They are read from annotations of the PodGroup, or of its owner (a Job or parent). At the fallback level the field
-``schedulingConstraints.preferredTopology`` takes precedence over the annotation.
+They are read from annotations of the PodGroup (`read_preference`), or of its owner, i.e. a Job or parent
+(`parse_preference`). In PodGroups of Serried's own CRD, the field ``schedulingConstraints.preferredTopology`` takes
+precedence over the annotation.
 """
 
 import re

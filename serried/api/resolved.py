@@ -19,8 +19,8 @@ class Resolved(NamedTuple, Generic[Named]):
     missing: str = ""
     """The level for which no label is known, so that no PodGroups may be created yet; "" if there is none.
 
-    It is the required level. If there is no table yet, it is the first level that the owner names. In ``owner`` it is
-    not replaced.
+    It is the required level. If there is no `LevelTable` yet, the table of the labels for all levels, it is the first
+    level that the owner names. In ``owner`` its name is not replaced.
     """
 
     left_out: tuple[str, ...] = ()
@@ -32,11 +32,13 @@ def resolve_owner(
 ) -> Resolved[Named]:
     """Return a Job or parent with node labels instead of level names, from which its PodGroups can be created.
 
-    ``table`` says which label stands for a level. With None nothing is replaced, because the labels are not known yet.
-    ``has_groups`` is True if its PodGroups exist already, and ``kept`` are the labels in them. These take precedence
-    over the table, so that existing groups do not change. A preferred level without a label is removed, so that a Job
-    also runs in a cluster without this level. With ``has_groups``, a preferred level that the groups lack is removed,
-    too.
+    For instance ``rack`` becomes ``example.com/rack``. ``table`` says which label stands for a level. With None nothing
+    is replaced, because the labels are not known yet. A preferred level without a label is removed, so that a Job also
+    runs in a cluster without this level.
+
+    ``has_groups`` is True if the owner's PodGroups exist already, and ``kept`` are the labels in them. These take
+    precedence over the table, so that existing PodGroups do not change. For the same reason, a preferred level that
+    they lack is removed.
     """
     key = owner.topology_key
     named = [name for name in (key, *(level.key for level in owner.preference.levels)) if name in LEVELS]

@@ -200,28 +200,30 @@ Resources = Mapping[str, int]
 PODS = "pods"
 
 SHARES = 1 << 16
-"""The capacity that every node has of a pseudo resource by which pods exclude each other, such as a host port.
+"""The capacity that Serried assumes for every node of a pseudo resource by which pods exclude each other.
 
-Two pods exclude each other on a node if their requests of one such resource add up to more than this. The name of a
-pseudo resource contains a colon, unlike that of any other resource.
+A pseudo resource is a name that Serried adds to its own copies of pods' requests, and that Kubernetes does not know.
+For instance two pods with the same host port each request SHARES of it, so the planner never puts both on one node.
+The name of a pseudo resource contains a colon, unlike that of any other resource.
 """
 
 ONCE = "once:"
-"""The prefix of the pseudo resource for a ReadWriteOncePod claim.
+"""The prefix of the request that Serried adds to a pod for a ReadWriteOncePod claim.
 
-A pod that uses the claim requests all SHARES of it, so that a second one does not fit on the node.
+The amount is SHARES, the whole capacity of a node, so that a second pod with the claim does not fit there.
 """
 
 ATTACHED = "attach:"
-"""The prefix of the pseudo resource for a CSI driver, which a pod requests once for each volume of the driver.
+"""The prefix of the request that Serried adds to a pod for a CSI driver: 1 for each volume of the driver.
 
-The capacity of a node is the number of volumes that can be attached to it (NodeVolumeLimits).
+The capacity of a node is the number of volumes of the driver that can be attached to it (NodeVolumeLimits).
 """
 
 CHOSEN = "volume:"
-"""The prefix of the pseudo resource for unbound volume claims with equal requirements (`volume.ClaimRequirements`).
+"""The prefix of the request that Serried adds to a pod for unbound volume claims (`volume.VolumePool.amount`).
 
-A pod requests 1 for each such claim; the planner then takes one of the matching free volumes.
+The pod requests 1 for each of these claims that has the same requirements (`volume.ClaimRequirements`). The planner
+then takes one of the matching free volumes for each.
 """
 
 PROVIDED = "provided:"
@@ -231,15 +233,16 @@ For instance a DeviceClass provides the resource. On nodes that do not list it, 
 """
 
 DEVICES = "devices:"
-"""The prefix of the pseudo resource for devices that Serried counts for DRA claims.
+"""The prefix of the request that Serried adds to a pod for the devices of its DRA claims, if it can count them.
 
-A node that does not list it has no such devices.
+A node without a capacity of that name has none of the devices.
 """
 
 SETS = DEVICES + "sets of "
-"""The prefix of the pseudo resource for device claims that depend on each other, such as two devices of one NUMA node.
+"""The prefix of the request that Serried adds to a pod whose devices depend on each other: say, two of one NUMA node.
 
-A pod requests 1. How many such pods fit on a node only a search can tell, so the capacity of an empty node is unknown.
+The pod requests 1. Only a search can tell how many such pods fit on a node, so the capacity of an empty node is
+unknown.
 """
 
 DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
@@ -250,9 +253,11 @@ UNLIMITED = 1 << 62
 
 
 def capacity(allocatable: Resources, name: str) -> int:
-    """Return a node's capacity of a resource or pseudo resource. ``allocatable`` are the amounts that the node lists.
+    """Return a node's capacity of a resource, or of a name that Serried adds to pods' requests (see SHARES).
 
-    For a name that is not listed it is 0, or for a pseudo resource the default for its prefix, such as SHARES.
+    ``allocatable`` are the amounts of the node. For a name that it lacks, the capacity depends on the name: 0 for a
+    resource of Kubernetes and for DEVICES, UNLIMITED for PROVIDED (if the node does not list the resource itself
+    either), else SHARES.
     """
     amount = allocatable.get(name)
     if amount is not None:

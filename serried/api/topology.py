@@ -59,7 +59,10 @@ DEFAULT = "default"
 """The name of the only TopologyLevels object that Serried uses; others are ignored."""
 
 MAX_POOLS = 16
-"""The maximum number of pools in a `LevelTable`, not counting the one of all nodes. Further resources get no pool."""
+"""The maximum number of extended resources for which a `LevelTable` has a `Pool`, i.e. labels for its nodes only.
+
+Further resources have none: the labels of all nodes in the cluster hold for them.
+"""
 
 _MAX_NAMES_SHOWN = 10
 
@@ -101,13 +104,22 @@ class Pool(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LevelTable:
-    """Which node labels stand for the topology levels in this cluster."""
+    """The table that says which node label stands for each topology level, such as ``rack``, in this cluster.
+
+    The leading extender computes it from the labels of the nodes.
+    """
 
     candidates: Mapping[str, tuple[str, ...]]
-    """The labels that may stand for each level. A pool uses the first one that at least half of its nodes have."""
+    """The labels that may stand for each level, the preferred one first.
+
+    For each `Pool` of nodes, the first label counts that at least half of the nodes in the pool have.
+    """
 
     pools: tuple[Pool, ...]
-    """The pool of all nodes, then one pool for each extended resource, at most MAX_POOLS."""
+    """The pool of all nodes in the cluster, then for each extended resource the pool of the nodes that have it.
+
+    There are at most MAX_POOLS of the latter.
+    """
 
     @property
     def decision(self) -> tuple[object, ...]:
@@ -163,7 +175,7 @@ class TopologyLevels:
 
 @dataclass(frozen=True, slots=True)
 class ForeignLevels:
-    """Which node labels stand for topology levels by a Topology of Kueue or a ClusterTopologyBinding of Grove."""
+    """A Topology of Kueue or a ClusterTopologyBinding of Grove: labels that may stand for topology levels."""
 
     name: str
 

@@ -12,7 +12,7 @@ from serried.api.priority import PriorityMismatch
 
 
 class Stage(Enum):
-    """How far a gang has come on its way to being bound. Each `Reason` belongs to one stage."""
+    """The stage of a gang on its way to being bound. Each `Reason` belongs to one stage."""
 
     FORMING = "forming"
     """Fewer than minCount pods exist so far, or Serried does not know yet whether enough do."""
@@ -38,9 +38,9 @@ class Trait(Enum):
     """The gang lacks free resources. So Serried tries preemption, and forecasts when resources become free."""
 
     SAME_FOR_SHAPE = "shape"
-    """The number of members that fit, in the verdict, is the same for every gang with such members.
+    """The number of members that fit is the same for every gang whose members have equal requests and rules.
 
-    So if a change in the cluster lets one such gang fit, Serried plans all of them again.
+    So if a change in the cluster lets one of these gangs fit, Serried plans all of them again.
     """
 
     PREEMPTION_USELESS = "inVain"
@@ -72,8 +72,8 @@ class Reason(StrEnum):
     """A reason why a gang or a pod waits.
 
     The value is the word that users see. ``sentence`` is the text for users, with placeholders for ``have``, ``need``
-    and ``key`` of the verdict. ``advice`` is what a user can do, as in ``docs/troubleshooting.md``; "" if nothing
-    waits.
+    and ``key`` of the verdict. ``advice`` is what a user can do, as in ``docs/troubleshooting.md``; "" if the
+    gang does not wait for anything, for instance because it is bound.
     """
 
     stage: Stage
@@ -334,7 +334,7 @@ class DomainShortage:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why a gang or pod waits, with numbers: ``have`` of the ``need`` members fit, exist or are bound.
+    """The reason why a gang or pod waits, with numbers: ``have`` of the ``need`` members fit, exist or are bound.
 
     What the numbers count depends on the reason; for a tree they may be PodGroups. It is also the result of a plan that
     has failed.

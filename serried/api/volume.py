@@ -1,5 +1,8 @@
 """The storage objects that decide on which nodes a pod with volumes can run: claims, volumes, classes, CSI objects.
 
+Each kind has a decoder, such as `decode_volume`, which makes a value from JSON. The rule for volumes
+(`serried.rules.volumes`) computes with the values.
+
 Source: Kubernetes 1.37, component-helpers storage/volume (pv_helpers.go, helpers.go), and kube-scheduler's plugins
 VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits. In-tree volumes count for the CSI drivers to which
 they have been migrated (csi-translation-lib). A disk that a pod names without a claim is ignored.
@@ -97,7 +100,10 @@ _PLUGIN_BY_FIELD = {
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequirements:
-    """What a PersistentVolumeClaim requires of its volume. Claims with equal requirements can use the same volumes."""
+    """The properties that a volume must have for a PersistentVolumeClaim.
+
+    Claims with equal requirements can use the same volumes.
+    """
 
     storage_class: str = ""
     """The name of the StorageClass; "" for none."""
@@ -236,7 +242,10 @@ class VolumePool:
 
     wish: ClaimRequirements
     amount: str
-    """The name of the pseudo resource of which a pod requests 1 for each such claim; it begins with CHOSEN."""
+    """The name under which Serried counts these claims: it adds 1 of it to a pod's requests for each claim of the pod.
+
+    The name begins with CHOSEN. It is a pseudo resource, which Kubernetes does not know.
+    """
 
     volumes: tuple[Volume, ...] = ()
     """The volumes that are free now, in the order of `VolumePool.rank`."""
@@ -249,7 +258,7 @@ class VolumePool:
         return volume.capacity, values, volume.name
 
     def put(self, volume: Volume) -> None:
-        """Add a volume that can be bound to such claims."""
+        """Add a free volume that can be bound to claims with the requirements ``wish``."""
         at = bisect_left(self.volumes, self.rank(volume), key=self.rank)
         self.volumes = (*self.volumes[:at], volume, *self.volumes[at:])
 
@@ -273,13 +282,16 @@ class VolumeChoice:
 
     @property
     def amount(self) -> str:
-        """The name of the pseudo resource of which the pod requests 1; it names the pool, and a shared claim."""
+        """The name of which Serried adds 1 to the pod's requests, so that the planner counts the claim.
+
+        It is `VolumePool.amount`. For a claim that several pods share, SHARED and the claim are appended.
+        """
         amount = self.pool.amount if self.pool is not None else CHOSEN
         return f"{amount}{SHARED}{self.claim}" if self.claim else amount
 
 
 SHARED = "|"
-"""The separator of pool and shared claim in the name of a pseudo resource; it cannot occur in a label."""
+"""Separates pool and claim in the `VolumeChoice.amount` of a claim that pods share; it cannot occur in a label."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,10 @@ class Transport(ABC):
 
     @abstractmethod
     async def _send(self, call: Call, check: Check) -> Response:
-        """Send a call once with the current token, after ``check``. Return and raise as `send`."""
+        """Send a call once with the current token. Call ``check`` right before; if it raises, send nothing.
+
+        Return and raise as `send`, but without a second attempt after 401.
+        """
 
     @abstractmethod
     def stream(self, call: Call) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:

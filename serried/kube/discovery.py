@@ -43,7 +43,7 @@ _KNOWN = frozenset(level.version for level in NATIVE_LEVELS)
 
 @dataclass(frozen=True, slots=True)
 class SchemaResult:
-    """What the published schema of one version of scheduling.k8s.io says: whether Serried can read its objects."""
+    """The result of comparing the published schema of one version of scheduling.k8s.io with Serried's own fields."""
 
     known_version: str
     """A version that Serried knows by name and that has the same fields, maybe this version itself; "" for none."""
@@ -133,7 +133,7 @@ _NOT_FOUND_RETRY_SECONDS = 5.0
 T = TypeVar("T")
 
 _Served = Mapping[str, set[str]]
-"""What the API server serves of scheduling.k8s.io: for each version the plurals of its resources.
+"""The versions of scheduling.k8s.io that the API server serves, each with the plurals of its resources.
 
 The API server's preferred version is first.
 """
@@ -230,8 +230,9 @@ async def stores_pod_group(client: ApiClient, level: ApiLevel, namespace: str) -
     """Return whether the API server stores the field of a pod that names its PodGroup; None if that is not known.
 
     If the feature gate is off, the API server silently drops the field from new pods, and a gang would be scheduled pod
-    by pod. The test is a dry-run create of a PodTemplate in ``namespace``: it loses the field as a pod does, but needs
-    no right to create pods. None means that the API server has rejected the test or has not answered.
+    by pod. The test is a dry-run create of a PodTemplate in ``namespace``, with the field that pods have at
+    this ``level``. A PodTemplate loses the field as a pod does, but needs no right to create pods. None means that the
+    API server has rejected the test or has not answered.
     """
     names = {"name": "probe", "podGroup": "probe"} if level.inline else {"podGroupName": "probe"}
     field = "workloadRef" if level.inline else "schedulingGroup"

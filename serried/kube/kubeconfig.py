@@ -35,7 +35,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """One kubeconfig, merged from one or several files. Each section is a mapping by name."""
+    """One kubeconfig, merged from one or several files. Contexts, clusters and users are by name, as in the files."""
 
     place: str
     """The paths of the files, separated by colons."""

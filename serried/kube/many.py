@@ -8,7 +8,7 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 _WRITERS = 64
-"""The maximum number of writes in flight: as many as of Bindings, for which the API server has the capacity.
+"""The maximum number of writes in flight. It equals the limit for Bindings, which the API server can take.
 
 A lower limit would prolong evictions. Until all victims have ended, kube-scheduler retries the members of the preemptor
 in vain (decision 27).

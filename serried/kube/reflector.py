@@ -11,15 +11,16 @@ version (410), or if watches keep failing. A list is streamed (sendInitialEvents
 that broke off, the other mode is used. Changes are applied in slices, so that the event loop can run other tasks.
 
 The sink is a synchronous callable. For single objects it gets `Upserted` and `Deleted`, in the server's order. For the
-resource as a whole it gets marks:
+resource as a whole it gets these events:
 
     Listed     the first list is complete
     Relisted   a later list is complete
     Unserved   the API server does not serve the resource (404)
     Denied     the API server forbids list or watch (403)
 
-An object that is missing in a new list is `Deleted` before the mark. An object that was recreated under the same name
-is `Deleted` (old UID), then `Upserted`. So a sink that applies every event has the server's state at every mark.
+An object that is missing in a new list is `Deleted` before `Relisted`. An object that was recreated under the same name
+is `Deleted` (old UID), then `Upserted`. So a sink that applies every event has the server's state of the list when it
+gets `Listed` or `Relisted`.
 """
 
 import asyncio
@@ -282,10 +283,9 @@ class WatchTiming:
     """
 
     absent_after: float = 5.0
-    """The time that takes the place of ``unserved_after`` for a 404 before the first list; with 0.0 the first 404
-    counts.
+    """The time for which every answer must be 404 before the first complete list; with 0.0 the first 404 counts.
 
-    Before the first list, the first 403 always counts.
+    After the first list ``unserved_after`` holds instead. Before the first list, the first 403 always counts.
     """
 
     page: int = 500
@@ -316,7 +316,10 @@ _STEADY_SECONDS = 10.0
 
 @dataclass(eq=False)
 class Reflector:
-    """Lists and watches one resource, and calls ``sink`` with every `Event`. Lives as long as the process."""
+    """Lists and watches one resource, and calls ``sink`` with every change, such as `Upserted` or `Relisted`.
+
+    ``selection`` limits it to some of the objects. It lives as long as the process.
+    """
 
     client: ApiClient
     resource: Resource

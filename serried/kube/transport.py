@@ -144,8 +144,9 @@ class AiohttpTransport(Transport):
 
 
 class _CheckedRequest(aiohttp.ClientRequest):
-    """An aiohttp request that runs its `Check` immediately before its first byte is written.
+    """An aiohttp request that calls the function ``check`` immediately before its first byte is written.
 
+    If ``check`` raises an exception, for instance because this process does not lead any more, nothing is written.
     Check and write happen in the same step of the event loop. Between two steps the process may be suspended, and
     another process may hold the Lease when it continues. aiohttp writes head and body together; up to Python 3.11 it
     does so one iteration of the event loop after `send`.
@@ -154,7 +155,7 @@ class _CheckedRequest(aiohttp.ClientRequest):
     check: Check | None = None
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        """Send the head; run the check first if there is no body (else `write_bytes` does)."""
+        """Send the head; call ``check`` first if there is no body (else `write_bytes` does)."""
         if self.check is not None and not self.body:
             self.check()
         return await super().send(conn)
@@ -162,7 +163,7 @@ class _CheckedRequest(aiohttp.ClientRequest):
     async def write_bytes(
         self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
     ) -> None:
-        """Run the check, then write head and body. If the check raises, write nothing and fail the awaited answer."""
+        """Call ``check``, then write head and body. If it raises, write nothing and fail the awaited answer."""
         try:
             if self.check is not None:
                 self.check()
@@ -174,7 +175,10 @@ class _CheckedRequest(aiohttp.ClientRequest):
 
 
 def _attach_check(check: Check) -> aiohttp.ClientMiddlewareType:
-    """Return the aiohttp middleware that sets the check on each request, also on those that aiohttp itself repeats."""
+    """Return the aiohttp middleware that sets `_CheckedRequest.check` on each request.
+
+    aiohttp calls it also for requests that it repeats itself.
+    """
 
     async def attach(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         cast("_CheckedRequest", request).check = check

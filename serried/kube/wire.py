@@ -113,7 +113,7 @@ def pod_groups(group: str, version: str) -> Resource:
 
 
 def composites(level: ApiLevel) -> Resource:
-    """Return the resource of CompositePodGroups at an API level."""
+    """Return the resource of CompositePodGroups in the API group and version that ``level`` has for them."""
     group, _, version = level.composite_api_version.partition("/")
     return Resource(group, version, "compositepodgroups")
 
