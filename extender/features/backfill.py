@@ -282,8 +282,8 @@ class Backfill(Feature):
         """Add a rejected gang to those that may become the head.
 
         It is the head at once if it is first in the queue order. Return ``refusal``, the planner's verdict. If the gang
-        is the head, its detail also names the nodes kept for it, or else says why none are if it needs more nodes than
-        its namespace may have.
+        is the head, the verdict's detail also names the nodes that Serried keeps for the gang. If the gang needs more
+        nodes than its namespace may have, the detail says that Serried keeps none for this reason.
         """
         before = self._forecast()
         self._forget_last_plan(waiting.group)

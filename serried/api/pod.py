@@ -637,7 +637,11 @@ def is_about_one_node(objection: str) -> bool:
 
 
 def is_partly_checked(objection: str) -> bool:
-    """Return whether one of kube-scheduler's reasons is one that every plan checks itself, such as too little cpu."""
+    """Return whether any reason in ``objection`` is about something that every plan of Serried checks, too.
+
+    ``objection`` has the reasons of kube-scheduler's last rejection, separated by commas: "Insufficient cpu" is checked
+    by every plan, the reason of a plugin of the users is not.
+    """
     return any(_CHECKED_BY_PLANS.fullmatch(reason) for reason in objection.split(", "))
 
 

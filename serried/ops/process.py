@@ -195,8 +195,8 @@ class Process:
     async def _await_change(self, discovery: Discovery, level: ApiLevel) -> ApiLevel:
         """Repeat discovery until it finds another API level than ``level``, and return that.
 
-        Never returns if ``--api`` names a level. Changes only in the versions that Serried cannot use are passed on to
-        the `Work`.
+        Never returns if ``--api`` names a level. If the level stays and only the list of versions that Serried cannot
+        use has changed, the process's `Work` (the extender or the controller) gets the new list.
         """
         before = level
         while True:

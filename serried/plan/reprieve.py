@@ -293,7 +293,7 @@ class CountedRemoval:
         return answer
 
     def snapshot(self) -> Snapshot:
-        """Return the simulated nodes and their usage, from which units are removed, as a live view."""
+        """Return the simulated nodes and their usage, without the pods that are removed now. It is a live view."""
         return self.removal.snapshot()
 
     def _move(self, units: Sequence[EvictionUnit], move: Callable[[Iterable[EvictionUnit]], Iterable[str]]) -> None:

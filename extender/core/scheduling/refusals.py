@@ -385,7 +385,10 @@ class Refusals:
         return Exclusions(pairs, for_all)
 
     def find_exempt(self, pods: Iterable[Pod], now: float, cluster: Cluster) -> frozenset[str]:
-        """Return the nodes on which no pod may be evicted for any of these members, if the reasons still hold."""
+        """Return the nodes on which no pod may be evicted for at least one of these members.
+
+        An exemption ends by time, or once the Node or a pod that it depends on has changed. Ended ones are dropped.
+        """
         self.exempt = _drop_ended(self.exempt, now, cluster)
         shapes = {pod.shape for pod in pods} if self.exempt else ()
         return frozenset(node for shape, node in self.exempt if shape in shapes)

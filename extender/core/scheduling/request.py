@@ -443,9 +443,10 @@ def _build_root(group: PodGroup, tree_input: _TreeInput) -> PlanRequest:
 
 
 def _build_below(tree: Tree, tree_input: _TreeInput) -> PlanRequest | None:
-    """Return the request for one group of the tree, and all groups below it.
+    """Return the request for ``tree``, which is the whole tree or one group of it, with all groups below.
 
-    None for a PodGroup that cannot reach its quorum, and for a CompositePodGroup with too few groups that can.
+    ``tree_input`` has what is known of the whole tree: members, quorums, and the nodes of running members. Return None
+    for a PodGroup that cannot reach its quorum, and for a CompositePodGroup with too few groups that can.
     """
     names = [leaf.name for leaf in list_leaves(tree)]
     assigned_nodes = frozenset(node for name in names for node in tree_input.assigned_nodes.get(name, ()))

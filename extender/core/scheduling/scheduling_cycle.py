@@ -403,7 +403,7 @@ class SchedulingCycle:
         return reservation
 
     def _note_members(self, cycle: BindingCycle, pods: Mapping[str, Pod]) -> None:
-        """Set the first state of a new cycle's members. Note members that wait without a slot: they are late ones."""
+        """Set the first state of a new cycle's members, ``pods`` by UID. A member without a slot becomes late."""
         for uid, pod in pods.items():
             if self._held.needs_activation(pod):
                 cycle.mark_rejected_before(uid, pod.said)
