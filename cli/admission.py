@@ -264,7 +264,7 @@ class _Template(NamedTuple):
     pods: int
 
     quorum: int
-    """Number of these pods without which the gang does not start; at most ``pods``."""
+    """The number of these pods that are needed for the gang to start, as minCount says; at most ``pods``."""
 
 
 class _NamespaceState(NamedTuple):

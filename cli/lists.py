@@ -49,18 +49,21 @@ NOT_LISTABLE = "in namespaces whose pods you may not list"
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """How ``--watch`` fetches, identifies and draws the rows of one command."""
+    """The functions by which ``--watch`` fetches, identifies and draws the rows of one command, such as its gangs.
+
+    ``field`` is the name of the document's field that has the rows.
+    """
 
     fetch: Callable[[DebugApi], Awaitable[Document]]
-    """Fetches the document whose field named ``field`` has the rows."""
+    """Function that fetches the document with the rows from the extender."""
 
     field: str
 
     identify: Callable[[Document], str]
-    """Returns the name by which the row is found again in the next document."""
+    """Function that returns a row's name, by which the row is found again in the next document."""
 
     tabulate: Callable[[Sequence[Document]], Table]
-    """Returns the table of the rows."""
+    """Function that returns the table to print for some rows: all at first, later the changed ones."""
 
     gone: str = ""
     """The phrase that is printed after the name of a row that has disappeared; "" to print nothing."""

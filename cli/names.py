@@ -51,7 +51,10 @@ Without this set, ``deployment`` would be taken for a namespace.
 """
 
 _UNKNOWN_PREFIX = "no "
-"""How the extender's message begins if it does not know the object. Other messages say why an object is no gang."""
+"""The beginning of the extender's message that it does not know an object, such as "no job default/train is known".
+
+All other messages say why a known object is no gang.
+"""
 
 _NAME_PART = re.compile(r"[a-z0-9][a-z0-9.:-]*")
 """The name of a Kubernetes object.
@@ -238,8 +241,8 @@ def _describe_not_found(wanted: Name, refusals: Iterable[str]) -> str:
 def name_groups(groups: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return a name for each group that users understand: its owner, such as job/train, otherwise the group's own name.
 
-    If several groups of the list have the same owner, the group's name follows in brackets. Extenders of older releases
-    report no owner.
+    If several groups of the list have the same owner, the group's name follows in brackets: ``job/train (train-x7)``.
+    Extenders of older releases report no owner.
     """
     listed = list(groups)
     known: dict[tuple[str, str], set[str]] = {}

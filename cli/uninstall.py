@@ -417,9 +417,10 @@ class Uninstall:
                 await self._patch(PODS, pod, status, "free", "status")
 
     def _patches_to_free(self, pod: JSON) -> tuple[JSON, JSON]:
-        """Return the merge patches of a pod and of its status that remove what Serried has set.
+        """Return two merge patches, of a pod and of its status, that remove what Serried has set.
 
-        A patch is {} if there is nothing to remove.
+        The first removes annotations, labels and the scheduling gate, the second the nomination of a waiting pod. A
+        patch is {} if there is nothing to remove.
         """
         patch: JSON = {"metadata": metadata} if (metadata := free_metadata(pod)) else {}
         gates = (pod.get("spec") or {}).get("schedulingGates") or []

@@ -207,7 +207,7 @@ def _list_objects(path: Path, documents: list[Any]) -> list[FileObject]:
 
 
 def _list_places(sent: Iterable[FileObject], namespace: str) -> dict[str, str]:
-    """Return the files of the objects, keyed by ``Kind namespace/name``.
+    """Return the file of each object, with the document's number, by ``Kind namespace/name`` of the object.
 
     ``namespace`` is for objects that name none.
     """
@@ -222,9 +222,9 @@ def _list_places(sent: Iterable[FileObject], namespace: str) -> dict[str, str]:
 
 
 def _name_object(source: str) -> str:
-    """Return the object ``Kind namespace/name`` of a gang's source.
+    """Return the object ``Kind namespace/name`` from ``source``, the manifest of a gang in the extender's answer.
 
-    In the extender's answer, the part of an object that forms the gang may follow it after a comma.
+    For instance ``JobSet default/train`` for ``JobSet default/train, workers`` if only one stage forms the gang.
     """
     return source.partition(", ")[0]
 

@@ -433,9 +433,9 @@ class Loop:
 
     @property
     def lacks_group_api(self) -> bool:
-        """Return whether all watches have listed their kind, except those of Workloads and PodGroups.
+        """Return whether Serried cannot read Workloads or PodGroups, so that no gang can be created.
 
-        The API server does not offer these kinds then, so no gang can be created.
+        The API server does not serve them, or denies access. True only when all other watches have their first list.
         """
         return bool(self.store.obstacles.native) and self.feed.unlisted <= GROUP_KINDS
 

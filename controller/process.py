@@ -235,9 +235,9 @@ class Controller:
         return {"synced": self.feed.synced.is_set()}
 
     def update_refused_versions(self, level: ApiLevel) -> None:
-        """Do nothing if the API server rejects the API version ``level``.
+        """Do nothing: the extender reports the API versions that Serried cannot use, the controller only logs them.
 
-        The log says so already, and no owner waits for it.
+        ``level`` is the API level in use, with other messages about such versions.
         """
 
     def routes(self) -> Sequence[APIRouter]:

@@ -101,7 +101,10 @@ class ReleaseTiming:
 
     @property
     def tick_seconds(self) -> float:
-        """Return the seconds of which the time of each read is a multiple, so that one read serves many PodGroups."""
+        """Return the seconds to a multiple of which the time of each read is rounded up.
+
+        So PodGroups of a namespace that are deleted at about the same time need only one read.
+        """
         return self.pause.first
 
 

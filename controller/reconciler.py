@@ -108,9 +108,10 @@ def list_labels(observed: Observed) -> frozenset[str]:
 
 
 def differs_from_level(level: str, table: LevelTable, observed: Observed) -> bool:
-    """Return whether an object of the owner requires no topology, or a label of another level than ``level``.
+    """Return whether the owner's existing objects were made for another required topology than ``level``.
 
-    ``table`` says which labels may stand for a level in this cluster.
+    That is so if one of them requires no topology, or a label that stands for another level. ``table`` says which
+    labels may stand for a level in this cluster.
     """
     made = {each.topology_key for each in list_groups_and_templates(observed)}
     others = (labels for name, labels in table.candidates.items() if name != level)
@@ -127,14 +128,14 @@ def _find_replicas(store: Store, owner: Owner) -> Collection[str]:
 class Renewals:
     """Decides whether a suspended Job's objects are deleted, to be created again with its changed annotations.
 
-    That is done at most once for each change of a Job. If the new objects differ from the Job, too, another client must
-    have created them.
+    That is done at most once for each change of a Job's annotations. If the objects differ from the Job again after
+    that, another client must have created them, and deleting them again would not end.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._renewed: dict[OwnerKey, tuple[object, frozenset[str]]] = {}
-        """By Job: the UID and settings for which its objects were last deleted, and the UIDs of these objects."""
+        """By Job: (its UID and settings when its objects were last deleted, the UIDs of the deleted objects)."""
 
     def try_begin(self, owner: Owner, observed: Observed, action: DesiredAction) -> bool:
         """Return whether the owner's objects are to be deleted now, and if so, record that they are.
@@ -340,9 +341,10 @@ class Reconciler:
         """
 
     def pop_unresolved(self) -> set[OwnerKey]:
-        """Return the owners to reconcile after a change of the table of levels, and forget them.
+        """Return the owners to reconcile because the table of levels has changed, and forget them.
 
-        They name a topology level for which no label was known, or are suspended Jobs.
+        The table says which node label stands for each topology level. The owners name a level for which no label was
+        known, or are suspended Jobs, whose objects follow a change of the label.
         """
         taken, self._unresolved = self._unresolved, set()
         return taken
@@ -437,8 +439,8 @@ class Reconciler:
     def _resolve_levels(self, owner: Owner, observed: Observed, action: DesiredAction) -> Resolved[Owner]:
         """Return the owner with node labels in place of the topology levels that it names.
 
-        If its objects exist, the labels are those of the objects, unless the owner is a suspended Job. A preferred
-        level without a label in this cluster is left out, and the owner gets an event.
+        If its objects exist, the labels that they name stay, unless the owner is a suspended Job. A preferred level
+        without a label in this cluster is left out. If ``action`` is START, the owner then gets an event.
         """
         if not names_levels(owner.topology_key, owner.preference):
             return Resolved(owner)
@@ -453,11 +455,11 @@ class Reconciler:
         return resolved
 
     def _find_ignored_annotations(self, key: str | None, resolved: Resolved[Owner], observed: Observed) -> list[str]:
-        """Return the owner's annotations whose change had no effect, because its objects exist already.
+        """Return the keys of the owner's annotations whose change had no effect, because its objects exist already.
 
         ``key`` is the required topology as the owner names it: a label or a level. ``resolved`` is the owner with
-        labels. If only the label of a level has changed in the cluster, the owner did not change, so its annotation is
-        not returned.
+        labels in place of levels. An annotation with a level is not returned if just the label that stands for the
+        level has changed in the cluster: its author changed nothing.
         """
         unsure = {PREFERRED_TOPOLOGY} if resolved.left_out or resolved.missing else set()
         if key in LEVELS:
@@ -469,10 +471,10 @@ class Reconciler:
         return [name for name in find_ignored_changes(resolved.owner, observed) if name not in unsure]
 
     def _filter_unresolved_creates(self, owner: Owner, changes: Iterator[Change]) -> Iterator[Change]:
-        """Yield the changes, except creates for a topology level for which no label is known yet.
+        """Yield the changes, except creates of objects that would name a topology level without a known node label.
 
-        The owner is then reconciled again when the table of levels changes. A PodGroup is created if its template has a
-        label.
+        If one is left out, the owner is reconciled again when the table of levels changes. A PodGroup is not left out
+        if its template names a label.
         """
         for change in changes:
             key = change.template.topology_key if isinstance(change, CreatePodGroup) else None
@@ -531,10 +533,10 @@ class Reconciler:
         return None
 
     async def _stop_if_started(self, parent: Parent) -> Result | None:
-        """Return the result of the task if a pod of the parent has started, so that a gang comes too late; else None.
+        """Return the result of the task if no Workload may be created for the parent; None if one may.
 
-        Also return a result if the parent has changed meanwhile. The pods are read from the API server, because only
-        some pods of a parent are watched.
+        None may be created once a pod of the parent has started, because it did not start as part of a gang, or if the
+        parent has changed during this call. The pods are read from the API server, because only some are watched.
         """
         pods = await self.read_pods(parent)
         has_workload = bool(observe(self.store, self.expectations, parent).workloads)

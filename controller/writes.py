@@ -88,7 +88,10 @@ class Expectations:
 
 
 class _Expected(Generic[Created]):
-    """The expected objects of one kind, with an index by their origin, because a burst creates hundreds."""
+    """The expected objects of one kind: created, and not yet shown by the watch.
+
+    They are indexed by their origin (the owner of a Workload, the Workload of a PodGroup): there may be hundreds.
+    """
 
     def __init__(self, read_origin: Callable[[Created], Hashable]) -> None:
         self._read_origin: Callable[[Created], Hashable] = read_origin

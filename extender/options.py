@@ -17,8 +17,8 @@ class NominationPolicy(StrEnum):
     AUTO = "auto"
     """Members that kube-scheduler has rejected before, and all members of a gang whose domain is nearly full.
 
-    A domain is not nearly full if twice the gang's members would fit in it. Then filter offers all its nodes to each
-    member instead of one, so that no nomination is needed.
+    A domain is not nearly full if twice the gang's members would fit in it. Then each member may take any of the
+    domain's nodes, so that no nomination is needed; but trees and gangs with preferred levels are always nominated.
     """
 
     NEVER = "never"

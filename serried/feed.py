@@ -123,11 +123,11 @@ class Kind(StrEnum):
     KUEUE_TOPOLOGIES = "topologies.kueue.x-k8s.io"
     GROVE_BINDINGS = "clustertopologybindings.grove.io"
     SECOND_POD_GROUPS = "podgroups.scheduling.serried.dev"
-    """PodGroups of `ApiLevel.second_level`, which Serried reads as well if it uses the native API."""
+    """PodGroups of Serried's CRD while the native API is in use: these are read as well (`ApiLevel.second_level`)."""
     SECOND_WORKLOADS = "workloads.scheduling.serried.dev"
-    """Workloads of `ApiLevel.second_level`."""
+    """Workloads of Serried's CRD while the native API is in use (`ApiLevel.second_level`)."""
     SECOND_COMPOSITES = "compositepodgroups.scheduling.serried.dev"
-    """CompositePodGroups of `ApiLevel.second_level`."""
+    """CompositePodGroups of Serried's CRD while the native API is in use (`ApiLevel.second_level`)."""
     vars().update({f"pods.{row.plural}": f"pods.{row.plural}" for row in PARENTS.values() if row.followed_pods})
     # Each selects some more pods, for a process that does not watch all pods. No pod may match two selections.
 
@@ -138,7 +138,7 @@ PARENT_KINDS = {Kind(row.plural): row.kind for row in PARENTS.values()}
 SELECTED_PODS = {
     Kind(f"pods.{row.plural}"): Selection(labels=row.followed_pods) for row in PARENTS.values() if row.followed_pods
 }
-"""The selections of pods that the controller watches instead of all pods, by kind.
+"""The label selectors of the pods that the controller watches instead of all pods, by kind.
 
 They are pods of owner kinds that have no Jobs, such as LeaderWorkerSets. The extender watches all pods (`Kind.PODS`).
 """
@@ -232,7 +232,10 @@ class Feed:
     """The number of objects in the Store by kind. Counted here, because one map of the Store may have several kinds."""
 
     _idle: set[Kind] = field(default_factory=set, init=False)
-    """The kinds of rules that are not watched yet, because no pod needs them so far (`RuleKind.lazy`)."""
+    """The kinds that only scheduling rules read, and that are not watched yet, because no pod needs them so far.
+
+    Device classes, for instance (`RuleKind.lazy`).
+    """
 
     _obstacles: dict[Kind, str] = field(default_factory=dict, init=False)
     """For kinds of GROUP_KINDS the sentence why the kind cannot be read; "" or no entry if it can."""
@@ -267,7 +270,7 @@ class Feed:
 
     @property
     def followed(self) -> tuple[Kind, ...]:
-        """The kinds that this feed watches now: without those that no pod needs so far (`RuleKind.lazy`)."""
+        """The kinds that this feed watches now: without those, such as device classes, that no pod needs so far."""
         return tuple([kind for kind in self.reflectors if kind not in self._idle])
 
     @property
@@ -290,7 +293,7 @@ class Feed:
                 self.client.metrics.silent(kind.value, now - reflector.last_event_monotonic)
 
     async def run(self) -> None:
-        """Watch all kinds until cancelled. Lazy kinds (`RuleKind.lazy`) are watched as soon as a pod needs them."""
+        """Watch all kinds until cancelled. Some, such as device classes, are watched as soon as a pod needs them."""
         async with asyncio.TaskGroup() as tasks:
             for kind, reflector in self.reflectors.items():
                 tasks.create_task(self._follow(kind, reflector), name=f"watch {kind}")
@@ -332,7 +335,10 @@ class Feed:
         self.on_change(old, new)
 
     def _start_wanted(self) -> None:
-        """Start the watches of lazy kinds whose scheduling rule has met a pod that needs them (`Rule.wanted`)."""
+        """Start the watches of the kinds that a pod needs by now, as their scheduling rule reports (`Rule.wanted`).
+
+        Only for kinds such as device classes that are not watched before a pod needs them (`RuleKind.lazy`).
+        """
         begun = [kind for kind in self._idle if self._of_rules[kind][0].wanted]
         self._idle.difference_update(begun)
         for kind in begun:
@@ -340,9 +346,10 @@ class Feed:
             self._note_state(kind, KindState.LISTING)
 
     async def _poll_wanted(self) -> None:
-        """Start the watches of lazy kinds for simulated pods: check every second, until all kinds are watched.
+        """Check every second whether a simulated pod needs a kind that is not watched, and start the watch then.
 
-        Pods in the cluster cause the check by the events of their watch. Pods of a simulated gang have no events.
+        Ends when all kinds are watched. Pods in the cluster cause the check by the events of their watch. Pods of a
+        simulated gang have no events.
         """
         while self._idle:
             self._start_wanted()
@@ -433,7 +440,7 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Channel(Generic[V, I]):
-    """Describes for the feed how objects of one kind are decoded, and how they get into the Store."""
+    """The functions by which a `Feed` decodes the objects of one kind and puts them into the Store. Has no state."""
 
     resource: Resource
     """The resource to list and watch."""
@@ -486,7 +493,10 @@ def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
 
 
 def _level_channels(store: Store) -> dict[Kind, Channel[Any, Any]]:
-    """Return the channels of the kinds that say which node labels are topology levels (Serried's, Kueue's, Grove's)."""
+    """Return how to decode and store the kinds that say which node labels are topology levels.
+
+    These are TopologyLevels of Serried, Topologies of Kueue and ClusterTopologyBindings of Grove.
+    """
     levels = store.levels
     return {
         Kind.TOPOLOGY_LEVELS: Channel(
@@ -517,7 +527,10 @@ def _parent_channel(store: Store, kind: str) -> Channel[Any, Any]:
 
 
 def _group_channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
-    """Return the channels of the kinds that define gangs, of ``level`` and of its `ApiLevel.second_level`."""
+    """Return how to decode and store the kinds that define gangs, such as PodGroups, in all APIs that Serried reads.
+
+    These are the API of ``level``, Serried's CRDs beside it (`ApiLevel.second_level`), and that of scheduler-plugins.
+    """
     pod_group, workload, composite = map(
         _make_second_level_marker(level), (decode_pod_group, decode_workload, decode_composite)
     )
@@ -545,9 +558,10 @@ def _keep_key(item: Any) -> Any:
 
 
 def _make_second_level_marker(level: ApiLevel) -> Callable[[Callable[[object], Any]], Callable[[object], Any]]:
-    """Return a function that wraps a decoder, so that the decoded objects name the second level in their field ``api``.
+    """Return a function that wraps a decoder of Serried's CRDs, which are read beside those of the native ``level``.
 
-    So the Store can tell objects of `ApiLevel.second_level` from those of ``level`` itself.
+    The wrapped decoder sets the field ``api`` of each object to the CRDs' apiVersion (`ApiLevel.second_level`), so that
+    the Store can tell them from objects of ``level``.
     """
     api = level.second_level.api_version if level.second_level is not None else ""
 

@@ -153,7 +153,7 @@ _NEEDED_WATCHES = ("podgroups", "workloads")
 EXTENDER_SILENT = "/debug"
 """The value of ``Finding.where`` in the finding that the extender does not answer.
 
-The output replaces the reason in other findings by a reference to this one.
+Other findings could not be checked for the same reason. The output then says "see above" instead of repeating it.
 """
 
 
@@ -294,8 +294,8 @@ def check_nodes(seen: Observed) -> Iterator[Finding]:
 def _check_levels(nodes: Labels, table: LevelTable | None) -> Iterator[Finding]:
     """Yield a note with the node label that each topology level stands for, and warnings about levels that do not nest.
 
-    For instance, each rack must be in one block. ``table`` is the extender's table of levels; without one, yield
-    nothing.
+    For instance, each rack must be in one block. ``nodes`` has the labels of each node. ``table`` says which node label
+    stands for each level, as the extender has found it out; without one, yield nothing.
     """
     if table is None:
         return
@@ -317,9 +317,10 @@ def _differs(pool: Pool, every: Pool) -> bool:
 
 
 def _describe_pool(pool: Pool, every: Pool) -> str:
-    """Return which node label each topology level stands for in one pool of nodes, as text for a finding.
+    """Return which node label each topology level stands for on the nodes of a pool, as text for a finding.
 
-    ``every`` is the pool of all nodes. For other pools, name only the levels whose label differs from it.
+    A pool has the nodes with one extended resource, such as nvidia.com/gpu. ``every`` is the pool of all nodes: for it,
+    levels without a label are named, too.
     """
     told = {
         level: f"{level} means {each.label} on {each.nodes} of {pool.nodes}" if each is not None else f"{level} nothing"

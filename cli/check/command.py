@@ -158,9 +158,9 @@ _SEE_ABOVE = "the extender does not answer, see above"
 
 
 def draw_findings(found: Sequence[Finding]) -> Iterator[Part]:
-    """Yield the findings as parts of the output, and their number by severity.
+    """Yield the texts and tables to print for the findings, and last how many there are of each severity.
 
-    Findings that differ only in their place become one paragraph.
+    Findings that differ only in the object that they are about (``where``) become one table with all these objects.
     """
     if all(finding.severity is Severity.NOTE for finding in found):
         yield "No mistakes found."

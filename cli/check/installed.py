@@ -90,8 +90,8 @@ KUBECTL = InstallMethod()
 def read_method(deployment: Raw, *, gated: bool = False) -> InstallMethod:
     """Return how the extender's Deployment was installed, by its labels and field managers.
 
-    ``gated``: the installation has the scheduling gate, which the Deployment does not show. An empty ``deployment``
-    counts as installed by kubectl.
+    ``gated`` is True if the installation adds scheduling gates to new members, which the Deployment does not show. An
+    empty ``deployment`` counts as installed by kubectl.
     """
     metadata = read_map(deployment, "metadata")
     if read_text(read_map(metadata, "labels"), MANAGED_BY) == "Helm":

@@ -87,9 +87,9 @@ class Configuration:
     """The setting waitForPodsReady; None if Kueue does not wait for pods to be ready."""
 
     computed: frozenset[str] = frozenset()
-    """The resources whose amounts Kueue computes from other resources or from devices.
+    """The names of the resources that Kueue itself defines, by a sum of other resources or a count of DRA devices.
 
-    No node lists them as allocatable.
+    No node lists them as allocatable, so quotas of them are not compared with the nodes.
     """
 
 

@@ -88,7 +88,10 @@ class Right(NamedTuple):
 
 
 class Need(NamedTuple):
-    """Rights that a ServiceAccount needs for one purpose: each verb on each resource."""
+    """Rights that a ServiceAccount needs for one purpose: each of ``verbs`` on each of ``resources``.
+
+    ``name`` and ``home`` limit each of them, as in `Right`.
+    """
 
     verbs: str
     """The verbs, separated by blanks: ``get list watch``."""

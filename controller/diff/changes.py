@@ -15,7 +15,11 @@ class Observed:
     """
 
     workloads: Sequence[Workload] = ()
-    """The Workloads that refer to the owner. Those that another Workload replaces are in `outdated` instead."""
+    """The Workloads that refer to the owner, usually one.
+
+    A Workload is replaced by a second one when the Job's size changes and minCount cannot be changed in place. Replaced
+    ones are in `outdated` instead.
+    """
 
     groups: Sequence[PodGroup] = ()
     """The PodGroups of the owner's only Workload; empty if it has no Workload or several."""
@@ -32,7 +36,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class CreateWorkload:
-    """The owner needs a Workload. Its PodGroups are created by the next diff, which sees the Workload."""
+    """The owner needs a Workload. Its PodGroups are not created with it: the next diff, which sees it, yields these."""
 
     owner: Owner
 
@@ -85,7 +89,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class DeleteEmptyReplicas:
-    """PodGroups made by Serried are to be deleted, for replicas that the owner no longer has."""
+    """PodGroups made by Serried are to be deleted, because the owner no longer has the replicas they are for."""
 
     owner: Owner
 

@@ -91,9 +91,9 @@ def template_name(owner: Owner) -> str:
 
 
 def is_upstream_template(owner: Owner) -> bool:
-    """Return whether upstream's template name for the owner, ``<job>-pgt-0``, is a DNS label.
+    """Return whether kube-controller-manager could create a Workload for a Job with this owner's name.
 
-    If not, kube-controller-manager creates no Workload for the Job.
+    It could not if the name that it gives to the template, ``<job>-pgt-0``, is no DNS label: too long, or with dots.
     """
     return len(owner.key.name) + len(_TEMPLATE_SUFFIX) <= _MAX_LABEL_LENGTH and "." not in owner.key.name
 
@@ -258,7 +258,10 @@ def desired_templates(owner: Owner) -> tuple[Template, ...]:
 
 
 def tracking_templates(job: Job) -> tuple[Template, ...]:
-    """Return the templates for the Workload of a Job that is no gang: one with policy basic."""
+    """Return the templates for the Workload of a Job that is no gang: one template, with policy basic.
+
+    Such a Workload exists only with the setting `owner.Track.ALL`.
+    """
     return (job_template(job, BASIC),)
 
 

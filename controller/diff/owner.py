@@ -235,9 +235,10 @@ def find_warnings_of_parent(parent: Parent, schedulers: Collection[str]) -> list
 
 
 def find_ignored_changes(owner: Owner, observed: Observed) -> list[str]:
-    """Return the owner's annotations that differ from its Workload and PodGroups: their change had no effect.
+    """Return the keys of the owner's annotations that differ from its Workload and PodGroups.
 
-    Return an empty list if Serried did not make the Workload: the annotations have no effect on objects of others.
+    They were changed after these objects were created, so the change had no effect. Return an empty list if another
+    client made the Workload: then the annotations never had an effect.
     """
     if len(observed.workloads) != 1 or not is_ours(observed.workloads[0], owner):
         return []
@@ -345,8 +346,8 @@ def make_workload_create(owner: Owner, action: DesiredAction) -> CreateWorkload:
 def list_deletes(owner: Owner, observed: Observed) -> Sequence[Change]:
     """Return the deletes of the owner's objects that Serried made.
 
-    Replaced Workloads and PodGroups are deleted first. If there are none, the Workload is: after a restart in between,
-    the remaining PodGroups are found through it.
+    As long as there are PodGroups and replaced Workloads, return only the deletes of these. Without any, return that of
+    the Workload in use. It is last because the controller finds the PodGroups through it, also after a restart.
     """
     return _deletes_of_ours(owner, [*observed.outdated, *observed.groups]) or _deletes_of_ours(
         owner, observed.workloads
@@ -358,7 +359,10 @@ def _deletes_of_ours(owner: Owner, items: Sequence[Workload | PodGroup]) -> Sequ
 
 
 def _explain_workloads(owner: Owner, observed: Observed) -> str:
-    """Return why none of the owner's Workloads can be used, as a phrase; "" if the only one has a template for it."""
+    """Return why none of the owner's Workloads can be used, as a phrase; "" if one can.
+
+    There must be exactly one, and one of its templates must be for the owner.
+    """
     if len(observed.workloads) > 1:
         return describe_workloads(observed.workloads)
     workload = observed.workloads[0]
@@ -456,7 +460,7 @@ def _replace_workload(job: Job, workload: Workload) -> Sequence[Change]:
 
 
 def min_count_agrees(policy: Policy, wanted: int | None) -> bool:
-    """Return whether minCount of the policy needs no change to ``wanted``.
+    """Return whether the policy of a template or PodGroup has the minCount that is ``wanted``.
 
     True also if ``wanted`` is None, which stands for any value, and for policy basic, which has no minCount.
     """

@@ -405,7 +405,7 @@ class ExtenderMetrics(Metrics):
     def burst(self, seconds: float, members: int) -> None:  # noqa: ARG002 - tests read it
         """Observe the seconds from the first Binding of a committed gang to the API server's last answer.
 
-        ``members`` is the number of committed members.
+        ``members`` is the number of its committed members, which no metric shows.
         """
         self._bursts.observe(seconds)
 
@@ -453,7 +453,8 @@ class ExtenderMetrics(Metrics):
     def evicted(self, kind: str, namespace: str) -> None:
         """Count a pod of ``namespace`` that Serried has evicted for a gang.
 
-        ``kind`` is Group if its whole group is evicted, Member if it is one member of a group, Plain for other pods.
+        ``kind`` is Group if all members of the pod's group are evicted, Member if only this or some of them are, Plain
+        for a pod of no group.
         """
         self._victims.labels(kind).inc()
         self._namespace_victims.labels(self._label(namespace)).inc()
@@ -476,7 +477,10 @@ class ExtenderMetrics(Metrics):
         self._vacancies.set(count)
 
     def held(self, by: str, count: int) -> None:
-        """Set the number of pending pods that Serried holds back, ``by`` answers to filter or a scheduling gate."""
+        """Set the number of pending pods that Serried holds back, so that kube-scheduler does not bind them yet.
+
+        ``by`` is filter (Serried rejects all nodes in filter calls) or gate (a scheduling gate).
+        """
         self._held.labels(by).set(count)
 
     def unmarked(self, count: int) -> None:

@@ -60,7 +60,7 @@ class Work(Protocol):
         """Return routes to be served by the operations listener, besides probes and metrics."""
 
     def update_refused_versions(self, level: ApiLevel) -> None:
-        """Take over the messages in ``level`` about API versions that Serried cannot use.
+        """Replace the messages about API versions that Serried cannot use by those in ``level.refused``.
 
         Called when a later discovery has found the same level, but other messages of this kind.
         """

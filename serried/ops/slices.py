@@ -226,7 +226,10 @@ class Slices:
 
 
 def join(chunks: Iterable[bytes], size: int) -> Work[list[bytes]]:
-    """Join the chunks into larger ones of at least ``size`` bytes; the last one may be smaller, or empty."""
+    """Join the chunks into larger ones of at least ``size`` bytes; the last one may be smaller, or empty.
+
+    As work in steps: the result is a generator, which yields after each chunk and returns the list at the end.
+    """
     found: list[bytes] = []
     open_ = bytearray()
     for chunk in chunks:

@@ -42,10 +42,10 @@ class Span(NamedTuple):
 
 
 def list_spans(milestones: Sequence[tuple[str, float]]) -> Iterator[Span]:
-    """Yield a span from each milestone to the next one.
+    """Yield a span from each milestone to the next one; it is named after the milestone that begins it.
 
-    ``milestones`` are pairs of name and time (seconds since 1970), in the order of time. A name of `_NAMES` is replaced
-    by the name there.
+    ``milestones`` are pairs of name and time (seconds since 1970), in the order of time. `_NAMES` has other names for
+    the spans of some milestones. No span begins with the last milestone.
     """
     for (word, start), (_, end) in pairwise(milestones):
         yield Span(_NAMES.get(word, word), start, end)
