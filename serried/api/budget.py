@@ -57,7 +57,7 @@ def limits_eviction(budget: DisruptionBudget, pod: Pod) -> bool:
 
     A pod with two such budgets cannot be evicted at all. By the API server's rule
     (pkg/registry/core/pod/storage/eviction.go) an empty selector selects every pod of the namespace; for kube-scheduler
-    it selects none. A pod that has not started is evicted without any budget.
+    it selects none. The API server evicts a pod that has not started without asking any budget.
     """
     return not pod.unstarted and pod.name not in budget.disrupted and selects_pod(budget, pod.namespace, pod.labels)
 

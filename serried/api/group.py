@@ -377,7 +377,8 @@ class PodGroup:
         """Return a reference to the group's object, for events: a PodGroup, a Workload, or the root of the tree.
 
         The fields of the reference are empty for a pod group of Kueue, which has no object. ``api_version`` is that of
-        the API level in use, ``composite`` that of its CompositePodGroups ("" for the usual one).
+        PodGroups and Workloads in this cluster, ``composite`` that of CompositePodGroups ("" for
+        `names.composite_api_version`).
         """
         version = self.api or api_version
         if self.key.kind is GroupKind.COMPOSITE:

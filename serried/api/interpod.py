@@ -72,7 +72,7 @@ spread, because no pod is there.
 """
 
 _SEPARATOR = "|"
-"""Separates topology key and `Matching.name` in a name that begins with APART; it cannot occur in a label key."""
+"""Separates topology key and `Matching.name` in an `AntiAffinityTerm.amount`; it cannot occur in a label key."""
 
 _TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -281,8 +281,8 @@ def find_affecting_names(requests: tuple[tuple[str, int], ...]) -> frozenset[str
     """Return names for the rules of other pods that are affected if a pod with these ``requests`` is added or removed.
 
     The names are opaque: compare them with those of `list_affected_names`. A waiting pod for which that yields one of
-    them may now fit on any node of the cluster, or on none. For instance a pod with label app=web ends, and a waiting
-    pod has an anti-affinity to app=web. Left out are pods that exclude each other on one node only
+    them may now fit on other nodes than before, anywhere in the cluster. For instance a pod with label app=web ends,
+    and a waiting pod has an anti-affinity to app=web. Left out are pods that exclude each other on one node only
     (`AntiAffinityTerm.alike`), because only that node changes for them.
     """
     reached: set[str] = set()

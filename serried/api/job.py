@@ -118,7 +118,7 @@ class Job:
     """A phrase about an invalid annotation; "" for none."""
 
     stray: str = ""
-    """A phrase about an annotation or label of Serried that has no effect on it, for instance a misspelt one.
+    """A phrase about an annotation or label of Serried on the Job that has no effect, for instance a misspelt one.
 
     "" if there is none. See `names.find_ineffective_key`.
     """
@@ -440,7 +440,10 @@ ASKING = f"the annotation {GANG_POLICY}: {GangPolicy.JOB_AS_GANG}"
 
 
 def explain_unserved(scheduler: str, schedulers: Collection[str]) -> NoGang:
-    """Return why a Job or parent is no gang whose pods have another ``scheduler`` than the ``schedulers`` served."""
+    """Return the `NoGang` of a Job or parent whose pods have a ``scheduler`` that Serried does not serve.
+
+    ``schedulers`` are those that Serried serves; the remedy names one of them.
+    """
     return NoGang(f"Serried does not serve its scheduler {scheduler}", f"schedulerName {min(schedulers)}")
 
 

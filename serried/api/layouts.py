@@ -1,7 +1,7 @@
 """Readers of parents' manifests: the stages, sizes and pod templates of a JobSet or LeaderWorkerSet (`LAYOUTS`).
 
-There is one reader for each parent in `serried.api.kinds`. Sources: sigs.k8s.io/jobset 0.12
-(``jobset.x-k8s.io/v1alpha2``) and sigs.k8s.io/lws 0.9 (``leaderworkerset.x-k8s.io/v1``).
+There is one reader for each kind of parent; `serried.api.parent.decode_parent` calls it. Sources:
+sigs.k8s.io/jobset 0.12 (``jobset.x-k8s.io/v1alpha2``) and sigs.k8s.io/lws 0.9 (``leaderworkerset.x-k8s.io/v1``).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

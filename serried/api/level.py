@@ -130,9 +130,9 @@ class ApiLevel:
     def second_level(self) -> "ApiLevel | None":
         """The other level whose objects Serried reads as well; None for none.
 
-        At the native level it is the fallback: gangs that were created as Serried's CRDs still run after the cluster
-        has switched to the native API. At the fallback level it is None, because the API server then serves no native
-        objects.
+        At the native level (scheduling.k8s.io) it is the fallback level (Serried's CRDs): gangs that were created as
+        Serried's CRDs still run after the cluster has switched to the native API. At the fallback level it is None,
+        because the API server then serves no native objects.
         """
         return None if self.name == FALLBACK.name else FALLBACK
 
@@ -159,7 +159,7 @@ class ApiLevel:
 
     @property
     def native_problem(self) -> str:
-        """The reason why this is the fallback level although the API server serves native PodGroups; else "".
+        """The reason why Serried's own CRDs are used although the API server serves scheduling.k8s.io; else "".
 
         The reason is the sentences in ``refused``, joined.
         """
@@ -182,7 +182,8 @@ class ApiLevel:
     def resize_rule(self) -> ResizeRule:
         """The rule by which the cluster's kube-scheduler counts a pod that is being resized in place.
 
-        The version of the native API tells which Kubernetes it is. At the fallback level that is not known: LARGEST.
+        The version of the native API tells which Kubernetes it is. At the fallback level (Serried's own CRDs) that is
+        not known: LARGEST.
         """
         if self.group != NATIVE_GROUP:
             return ResizeRule.LARGEST
@@ -242,7 +243,7 @@ _ONE_STORAGE = frozenset({"v1", V1BETA1, V1ALPHA3})
 """Native versions of the same stored objects: an object created in one of them can be read in the others, too."""
 
 NATIVE_LEVELS = tuple(ApiLevel("native", NATIVE_GROUP, version) for version in (V1BETA1, V1ALPHA3, V1ALPHA2, V1ALPHA1))
-"""The native levels that Serried knows by name, the preferred one first (feature gate GenericWorkload).
+"""The versions of scheduling.k8s.io that Serried knows by name, the preferred one first (gate GenericWorkload).
 
 Kubernetes 1.37 serves the first two.
 """

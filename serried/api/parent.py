@@ -1,6 +1,7 @@
 """Parents (`Parent`), such as a JobSet, whose pods form gangs; and functions for any owner, i.e. a Job or a parent.
 
-The kinds of parents are listed in `serried.api.kinds`, the readers of their manifests in `serried.api.layouts`.
+The caches of the extender and the controller decode parents with `decode_parent`. The kinds of parents are listed in
+`serried.api.kinds`, the readers of their manifests in `serried.api.layouts`.
 """
 
 from collections.abc import Collection, Iterable
@@ -69,7 +70,7 @@ class Place:
     """A key of ``PARENTS``."""
 
     parent: str
-    """The name of the parent."""
+    """The name of the parent, i.e. of the JobSet or LeaderWorkerSet."""
 
     stage: str
     """The name of its stage: that of a JobSet's replicated Job; ``LEADER`` or ``WORKERS`` of a LeaderWorkerSet."""
@@ -140,7 +141,7 @@ class Parent:
     """A phrase about an invalid annotation; "" for none."""
 
     stray: str = ""
-    """A phrase about an annotation or label of Serried that has no effect on it, for instance a misspelt one.
+    """A phrase about an annotation or label of Serried on the parent that has no effect, for instance a misspelt one.
 
     "" if there is none. See `names.find_ineffective_key`.
     """

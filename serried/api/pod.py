@@ -380,10 +380,10 @@ class Pod:
     """
 
     missing: tuple[str, ...] = ()
-    """The names in ``uncounted`` that neither a node nor a DeviceClass provides."""
+    """The requested extended resources that neither a node nor a DeviceClass provides; all are in ``uncounted``."""
 
     provided: tuple[str, ...] = ()
-    """The names in ``uncounted`` that a DeviceClass provides."""
+    """The requested extended resources that a DeviceClass provides; all are in ``uncounted``."""
 
     offered: bool = False
     """True if in kube-scheduler's last attempt the extender rejected all nodes, because the pod's gang has to wait.

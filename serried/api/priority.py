@@ -48,10 +48,10 @@ class PriorityMismatch:
     """The PriorityClass that the group names; "" for none."""
 
     written: int | None
-    """The ``spec.priority`` of the group if it differs from ``counts``; else None."""
+    """The ``spec.priority`` of the group if Serried schedules it with another one (``counts``); else None."""
 
     strays: int = 0
-    """The number of members with another priority than ``counts``; ``members`` is the number of all.
+    """The number of members whose priority is not ``counts``, that of the group; ``members`` is the number of all.
 
     ``stray`` is the name of one of them, and ``stray_priority`` its priority.
     """

@@ -249,7 +249,10 @@ DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 """The prefix of an extended resource by which pods request devices of a DeviceClass; its name follows the prefix."""
 
 UNLIMITED = 1 << 62
-"""The capacity of a ``PROVIDED`` resource on a node that does not list it: only kube-scheduler knows the real one."""
+"""The capacity that Serried assumes for a ``PROVIDED`` resource, which nodes need not list, on a node that lacks it.
+
+Only kube-scheduler knows the real one.
+"""
 
 
 def capacity(allocatable: Resources, name: str) -> int:

@@ -70,7 +70,8 @@ _MAX_NAMES_SHOWN = 10
 def list_defaults(level: str) -> tuple[str, ...]:
     """Return the node labels that may stand for a level if no administrator has configured it, the preferred one first.
 
-    That is the level's own name, because an administrator may have labelled nodes with, say, ``rack``.
+    The first one is the level's own name, because an administrator may have labelled nodes with, say, ``rack``. Those
+    of DEFAULT_LABELS follow.
     """
     return (level, *DEFAULT_LABELS[level])
 

@@ -332,7 +332,7 @@ class StorageCapacity:
     """The size of the largest volume that can be provisioned, in bytes; -1 if the driver does not say."""
 
     nodes: tuple[Requirement, ...] | None = None
-    """The requirements on the labels of the nodes for which it holds; None for no node, () for all."""
+    """The requirements on the labels of the nodes to which ``limit`` applies; None for no node, () for all."""
 
     version: str = ""
 

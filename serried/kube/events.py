@@ -92,7 +92,10 @@ class EventWriter:
     """The shortest time in seconds between two writes of one series."""
 
     limit: int = 2000
-    """The capacity of each queue for new series; more are dropped. Twice as many series are remembered."""
+    """The capacity of each queue for new series; more are dropped.
+
+    Twice as many series are remembered, so that repeats raise the count of the same Event.
+    """
 
     writers: int = 8
     """The maximum number of writes in flight."""

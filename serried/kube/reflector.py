@@ -576,24 +576,25 @@ class Reflector:
 
 
 class _RefusalTimer:
-    """Decides when one status (404, or 403) counts: when every answer has had it for some seconds.
+    """Decides when a status (404, or 403) counts, so that the reflector reports `Unserved` or `Denied`.
 
-    ``first`` are these seconds until the first complete list, ``later`` after it. With 0.0 the first such answer
-    counts; with infinity none does. The reflector has one timer for 404 and one for 403.
+    It counts once every answer has had it for some seconds: ``first`` until the first complete list, ``later`` after
+    it. With 0.0 the first answer with the status counts; with infinity none does. The reflector has one timer for 404
+    and one for 403.
     """
 
     def __init__(self, first: float, later: float) -> None:
         self.counted = False
         """The last result of `observe`."""
         self._required_seconds = first
-        """The seconds for which every answer must have the status until it counts."""
+        """The seconds for which every answer must have the status until it counts, i.e. is no longer temporary."""
         self._grace_seconds = later
         """The value of ``_required_seconds`` after the first complete list."""
         self._since: float | None = None
         """The monotonic time of the first answer in a row with the status; None if the last answer had another one."""
 
     def reset(self) -> None:
-        """Record an answer with another status."""
+        """Record an answer with another status than the timer's, so that the seconds begin anew."""
         self._since = None
 
     def start_grace(self) -> None:
@@ -601,7 +602,7 @@ class _RefusalTimer:
         self._required_seconds = self._grace_seconds
 
     def observe(self, now: float) -> bool:
-        """Record an answer with the status at the monotonic time ``now``. Return whether it counts."""
+        """Record an answer with the status at the monotonic time ``now``. Return whether the status counts now."""
         first = self._since is None
         self._since = now if self._since is None else self._since
         self.counted = self._required_seconds <= 0 if first else now - self._since >= self._required_seconds
