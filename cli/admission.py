@@ -59,7 +59,7 @@ class PodCount:
     """A number of equal pods that the manifests would create."""
 
     pod: Raw
-    """One of these pods, as the API server returned it in a dry run."""
+    """One of the equal pods, as the API server returned it in a dry run."""
 
     count: int
 
@@ -140,7 +140,7 @@ def _list_usage(pod: Raw) -> Iterator[tuple[str, int]]:
 
 
 def _copy_limits_to_requests(pod: Raw) -> dict[str, Any]:
-    """Return a pod with the limits of this one as its requests.
+    """Return a copy of the pod in which the requests of the containers are replaced by their limits.
 
     So the function that adds up the requests of a pod's containers can add up the limits, too.
     """

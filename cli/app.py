@@ -142,7 +142,10 @@ _EXIT_CODES = "Exit codes: " + "; ".join(f"{code.number} {code.meaning}" for cod
 
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-"""typer's exception for an invalid command line. typer exports only subclasses of it."""
+"""typer's base class of the exceptions for an invalid command line.
+
+typer exports only subclasses such as BadParameter, so it is found as the base of one.
+"""
 
 _CHOICE = re.compile(r"'([^']*)' is not one of (.*[^.])\.?$")
 

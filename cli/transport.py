@@ -54,7 +54,7 @@ class Answer(NamedTuple):
     """The headers; a lookup ignores the case of names."""
 
     chunks: AsyncIterator[bytes]
-    """Yields the parts of the body as they arrive, decompressed."""
+    """The parts of the body, which are yielded as they arrive, decompressed."""
 
 
 class HttpxTransport(Transport):

@@ -441,7 +441,7 @@ class Loop:
 
     @property
     def has_work(self) -> bool:
-        """Return whether a worker has a task, or would have one to take.
+        """Return whether a worker has a task, or the queue has a task for one. Delayed tasks do not count.
 
         False until all watches have their first list.
         """

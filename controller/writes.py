@@ -222,7 +222,7 @@ class Writes:
         return replace(made, api=change.workload.api)
 
     def _level_of(self, item: Workload | PodGroup | Composite) -> ApiLevel:
-        """Return the API level that serves the object: the one in use, or the second one that is watched as well."""
+        """Return the API level that serves the object: the one in use, or that of Serried's CRDs."""
         return self._level.level_of(item.api)
 
     def _resource_of(self, item: Workload | PodGroup | Composite) -> Resource:

@@ -40,10 +40,10 @@ class PlainPodRule(StrEnum):
     """The rule for pods of no gang on nodes whose free resources are kept for the head of the queue."""
 
     PASS = "pass"  # noqa: S105 - no password
-    """Pods of no gang may use these nodes."""
+    """Pods of no gang may use the nodes that are kept for the head of the queue."""
 
     WAIT = "wait"
-    """Pods of no gang must not use these nodes, like the gangs behind the head."""
+    """Pods of no gang must not use the nodes that are kept for the head of the queue, like the gangs behind it."""
 
 
 class BrokenAction(StrEnum):
@@ -55,7 +55,7 @@ class BrokenAction(StrEnum):
     REPORT = "report"
 
     EVICT = "evict"
-    """Report it by a condition and an event, and evict the members that are left."""
+    """Report the broken gang by a condition and an event, and evict the members that are left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,20 @@ class DisruptionTrigger(StrEnum):
     """
 
     KEEP = "keep"
-    """No disruption. kube-scheduler is then kept from preempting single members of such a gang."""
+    """Serried never evicts the other members.
+
+    Instead, its answers to preempt calls leave out the nodes on which only some members of such a gang would be
+    preempted.
+    """
 
     PREEMPTED = "preempted"
-    """Preemption by a kube-scheduler."""
+    """Serried evicts the other members after a kube-scheduler has preempted one."""
 
     ANY = "any"
-    """Any disruption: also an eviction by another client, a taint, or a shutdown of the node."""
+    """Serried evicts the other members after any disruption of one.
+
+    Besides preemption that is an eviction by another client, by a taint, or by a shutdown of the node.
+    """
 
 
 class PreemptionMode(StrEnum):
@@ -134,14 +141,17 @@ class Options:
     nomination: NominationPolicy = NominationPolicy.AUTO
 
     nomination_window: int = 512
-    """The largest number of members that are nominated at a time before kube-scheduler has tried them."""
+    """The largest number of a plan's members that are nominated and that kube-scheduler has not tried yet.
+
+    When kube-scheduler has tried some, the next members are nominated.
+    """
 
     backfill: BackfillMode = BackfillMode.FORECAST
 
     patience_seconds: float = PATIENCE_SECONDS
     """The time for which free resources are kept for the head of the queue after its forecast has passed.
 
-    Without a forecast the time counts from when they are first kept.
+    Without a forecast the time counts from the moment at which the resources are first kept.
     """
 
     share_percent: int = ALL_PERCENT
@@ -188,7 +198,10 @@ class Options:
     """The topology keys that users say new nodes will have, besides zone, region and the labels of NodePools."""
 
     job_unknown_seconds: float = 30.0
-    """The time for which filter holds a pod whose Job is not in the cache, before the API server is asked for it."""
+    """The time for which filter rejects all nodes for a pod whose Job is not in the cache.
+
+    After that the API server is asked for the Job.
+    """
 
     bindings: int = 64
     """The limit of Bindings in flight at the start.

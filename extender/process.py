@@ -362,7 +362,9 @@ class Extender:
 
 
 class ExtenderFactory:
-    """Builds an `Extender` for each API level that the cluster gets. Each inherits the kept slots of the one before.
+    """Builds an `Extender` for each API level that the cluster gets.
+
+    Each takes over the slots that the one before kept for replacements of ended members.
 
     ``make`` is called with the client, the API level and these slots.
     """

@@ -190,7 +190,7 @@ def _count(number: int, severity: Severity) -> str:
 _GATE_CONFIG_MAP = "serried-hold"
 """The ConfigMap by which the extender turns the scheduling gate of new members on and off.
 
-Only the shapes of an installation with the scheduling gate have it.
+Only installations whose new members get a scheduling gate have it.
 """
 
 _DEPLOYMENTS = Resource("apps", "v1", "deployments")

@@ -104,7 +104,7 @@ class Flavor(NamedTuple):
     """The Topology by which Kueue itself chooses nodes (TAS); "" if the scheduler chooses them."""
 
     levels: tuple[str, ...] = ()
-    """The node labels of that Topology's levels. Kueue does not use nodes that lack one of them."""
+    """The node labels of the levels of the flavor's Topology. Kueue does not use nodes that lack one of them."""
 
     def selects(self, labels: Labels) -> bool:
         """Return whether a node with these labels belongs to the flavor (Kueue's ``NodeMatchesFlavor``)."""
@@ -135,7 +135,7 @@ class Outsider(NamedTuple):
 
     node: str
     pod: str
-    """Namespace and name, with a slash between them."""
+    """The namespace and name of the pod, with a slash between them."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,10 @@ class Observed:
     """The PodGroups of the owner's only Workload; empty if it has no Workload or several."""
 
     outdated: Sequence[Workload | PodGroup] = ()
-    """The objects to delete: first the PodGroups of Workloads that another one replaces, then these Workloads."""
+    """The objects to delete after the Job's size has changed: Workloads that a newer one replaces, and their PodGroups.
+
+    The PodGroups come first.
+    """
 
     replicas: Collection[str] = ()
     """The indexes of the owner's replicas that have a leader pod, in the order in which they were seen.
@@ -94,7 +97,7 @@ class DeleteEmptyReplicas:
     owner: Owner
 
     groups: Sequence[PodGroup]
-    """The PodGroups of these replicas. Each is deleted only when no pod of its replica exists any more."""
+    """The PodGroups of the removed replicas. Each is deleted only when no pod of its replica exists any more."""
 
 
 @dataclass(frozen=True, slots=True)

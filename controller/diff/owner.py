@@ -74,7 +74,10 @@ class Suspended(StrEnum):
     KEEP = "keep"
     """The Workload and the PodGroup of a suspended Job stay."""
     DELETE = "delete"
-    """They are deleted, and created again when the Job is resumed (KEP-5547, beta)."""
+    """The Workload and the PodGroup of a suspended Job are deleted, and created again when the Job is resumed.
+
+    KEP-5547 plans that for beta.
+    """
 
 
 class Track(StrEnum):

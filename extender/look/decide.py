@@ -182,7 +182,7 @@ class Prediction:
     """The number of members that would wait for a node when the gang is planned."""
 
     need: int
-    """The number of these members that must be placed together to reach the quorum; 0 if the gang was not planned."""
+    """The number of waiting members that must be placed together to reach the quorum; 0 if the gang was not planned."""
 
     plan: Plan | None
     """The plan; None if the gang does not fit without evictions."""

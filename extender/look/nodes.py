@@ -51,7 +51,7 @@ class DomainsView(View):
     """The domains of one topology key."""
 
     key: str
-    """The topology key of these domains."""
+    """The topology key whose domains the document lists."""
 
     keys: list[str]
     """The topology keys that groups require or prefer at present, the most frequent first."""

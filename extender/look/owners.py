@@ -342,7 +342,10 @@ def find_existing(store: Store, key: GroupKey) -> AskedGang:
 
 
 def _add_inline_groups(manifests: Manifests) -> None:
-    """Add the groups of Workloads in v1alpha1, where pods name a Workload and a group in it, not a PodGroup."""
+    """Add to ``manifests`` the groups that its Workloads in v1alpha1 contain and that some of its pods name.
+
+    In v1alpha1 there are no PodGroups: a pod names a Workload and a group in it.
+    """
     for _, workload in manifests.workloads:
         for key, group in build_groups(workload, manifests.members).items():
             if workload.inline and key in manifests.members:

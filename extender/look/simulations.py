@@ -203,7 +203,7 @@ class PredictionView(View):
     """The number of members that would wait for a node when the gang is planned."""
 
     need: int
-    """The number of these members that must be placed together to reach the quorum."""
+    """The number of waiting members that must be placed together to reach the quorum."""
 
     placed: int
     """The number of members that would get a node."""

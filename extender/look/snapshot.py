@@ -187,7 +187,7 @@ class Capture:
     pools: tuple[VolumePool, ...] = ()
     """The sets of PersistentVolumes that volume claims may choose from.
 
-    Pods refer to them, so in ``pods`` (`serried.api.pod.Shape`) each set is without its volumes.
+    Many pods share a set. So the pods of the capture have each set without its volumes; `restore` fills them in.
     """
 
     profiles: frozenset[str] = frozenset()

@@ -67,19 +67,22 @@ class HeadView(GroupName):
     domain: str
 
     nodes: list[str]
-    """The nodes whose free resources are kept for it."""
+    """The nodes whose free resources are kept for the gang at the head of the queue."""
 
     forecast: str
-    """The time at which it should fit on these nodes; "" if that is unknown."""
+    """The time at which the gang should fit on the nodes that are kept for it; "" if that is unknown."""
 
     until: str
-    """The time at which the nodes are released if it still does not fit."""
+    """The time at which the nodes are no longer kept for the gang if it still does not fit."""
 
     missed: bool
-    """True if it did not fit at an earlier forecast. Only gangs with activeDeadlineSeconds may then use its nodes."""
+    """True if the gang did not fit at the time of an earlier forecast.
+
+    Of the gangs behind it, only those with activeDeadlineSeconds may then use its nodes.
+    """
 
     passed: dict[str, str]
-    """The gangs that may use its nodes before the forecast, each with the time at which it is expected to end."""
+    """The gangs that may use the kept nodes before the forecast, each with the time at which it is expected to end."""
 
     owners: dict[str, str]
     """The owner of each gang in `passed`, as kubectl names it (`job/train`); "" without one."""
@@ -472,12 +475,12 @@ class VacancyView(View):
     """The node on which the member ran, and on which the slot is."""
 
     claimed: bool
-    """True if the member's resources on the node are kept for the replacement."""
+    """True if the resources of the member that ended are kept on the node for its replacement."""
 
     refusal: str
-    """The reason with which the kubelet rejected the member; its resources are not kept then.
+    """The reason with which the kubelet rejected the member at admission; "" if the member ended otherwise.
 
-    "" if it ended otherwise.
+    The resources of a member that the kubelet has rejected are not kept.
     """
 
     replacement: str

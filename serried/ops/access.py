@@ -176,13 +176,13 @@ class TokenDemand(Enum):
     """Says which callers need a bearer token (the values of ``--ops-auth``). Probes never need one."""
 
     REMOTE = "remote"
-    """Callers over the network."""
+    """Only callers over the network need a token; callers over loopback need none."""
 
     ALWAYS = "always"
-    """All callers. For pods with hostNetwork, whose loopback address every process of the node can reach."""
+    """All callers need a token. For pods with hostNetwork, whose loopback every process of the node can reach."""
 
     OFF = "off"
-    """No callers."""
+    """No caller needs a token."""
 
 
 class Guard:

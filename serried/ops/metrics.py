@@ -484,9 +484,10 @@ class ExtenderMetrics(Metrics):
         self._held.labels(by).set(count)
 
     def unmarked(self, count: int) -> None:
-        """Set the number of pending members without the markers of an isolated installation.
+        """Set the number of pending members without the marker that an isolated installation needs.
 
-        There kube-scheduler calls Serried for marked pods only, so unmarked members would not be scheduled as a gang.
+        The marker is an extended resource, which an admission policy adds to new members. kube-scheduler calls Serried
+        for pods with it only, so members without it would not be scheduled as a gang.
         """
         self._unmarked.set(count)
 
