@@ -240,7 +240,7 @@ class InterPodRules:
 
     @property
     def matchings(self) -> Iterator[Matching]:
-        """Yield the matching of each rule: affinity, anti-affinity, then spread."""
+        """Yield the `Matching` of each rule, i.e. the pods that it is about: affinity, anti-affinity, then spread."""
         if self.beside is not None:
             yield self.beside.matching
         yield from (rule.matching for rule in self.apart)

@@ -222,8 +222,8 @@ The capacity of a node is the number of volumes of the driver that can be attach
 CHOSEN = "volume:"
 """The prefix of the request that Serried adds to a pod for unbound volume claims (`volume.VolumePool.amount`).
 
-The pod requests 1 for each of these claims that has the same requirements (`volume.ClaimRequirements`). The planner
-then takes one of the matching free volumes for each.
+The pod requests 1 for each claim; claims with equal requirements (`volume.ClaimRequirements`) have the same name. The
+planner then takes one of the matching free volumes for each claim.
 """
 
 PROVIDED = "provided:"

@@ -140,7 +140,10 @@ The API server's preferred version is first.
 
 
 class Discovery:
-    """Finds the API level of one cluster. One instance lives as long as the process, which calls `find` repeatedly."""
+    """Finds the API group and version in which one cluster serves PodGroups. One instance lives as long as the process.
+
+    The process calls `find` repeatedly, because an upgrade of the cluster may change the result.
+    """
 
     def __init__(self, client: ApiClient, wanted: str = "auto") -> None:
         """Create a discovery for the value of ``--api``: "auto", or the name of the level that `find` must return.
@@ -157,10 +160,11 @@ class Discovery:
         """The messages about unusable versions that `find` logged last, so that it logs the same ones only once."""
 
     async def find(self) -> ApiLevel:
-        """Return the first native version that the cluster serves and Serried can read, else the fallback level.
+        """Return the first version of scheduling.k8s.io that the cluster serves and Serried can read.
 
-        The API server's preferred version is tried first. Raises ApiError if the API server does not answer: one that
-        is still starting must not count as one that does not serve the API.
+        If there is none, return the fallback level, i.e. Serried's own CRDs. If ``--api`` names one of the two levels,
+        return that one in any case. The API server's preferred version is tried first. Raises ApiError if the API
+        server does not answer: one that is still starting must not count as one that does not serve the API.
         """
         if self._wanted == FALLBACK.name:
             return FALLBACK

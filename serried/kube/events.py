@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 _TIMEOUT_SECONDS = 5.0
 
 _MAX_MESSAGE_LENGTH = 1024
-"""In characters; the API server rejects longer messages."""
+"""The maximum length of an Event's message, in characters. The API server rejects longer ones."""
 
 _GIVE_WAY_POLL_SECONDS = 0.25
 """The interval of calls of `EventWriter.gives_way` while Events of type Normal wait for more important writes."""

@@ -1,4 +1,7 @@
-"""Tools for pacing: exponential backoff (`Backoff`, `Attempts`), a token bucket, and a queue fair to namespaces."""
+"""Tools that pace requests: exponential backoff, a token bucket, and a queue that is fair to namespaces.
+
+Their entries are `Backoff` and `Attempts` (retries of one operation), `RateLimiter`, `FairQueue`, and `gang_backoff`.
+"""
 
 import asyncio
 import math
