@@ -100,7 +100,7 @@ class DebugApi:
         try:
             body = write_json(document)
         except TypeError as error:
-            raise CommandError(ExitCode.USAGE, f"what is asked cannot be sent as JSON: {error}") from error
+            raise CommandError(ExitCode.USAGE, f"the request cannot be written as JSON: {error}") from error
         return await self._ask("POST", path, body=body)
 
     async def list_hidden(self, namespaces: Collection[str]) -> set[str]:
@@ -139,13 +139,13 @@ class DebugApi:
             found = await self._ask("GET", "selfcheck", timeout=_PROBE_SECONDS)
         except CommandError as error:
             return str(error)
-        return found if isinstance(found, dict) else f"{self._name} has no self-check"
+        return found if isinstance(found, dict) else f"{self._name} sends no self-check: check its address"
 
     def _explain(self, path: str, error: ApiError) -> CommandError:
         said = error.message or error.reason
         # The extender's own 404 differs from an API server's, and only that one is raised as NotFound.
         if error.status == 404 and said == "Not Found":
-            other = "the server has another version than this command, or is no extender"
+            other = "it has another version than this command, or is no extender; serried version shows both"
             return CommandError(ExitCode.UNREACHABLE, f"{self._name} has no /debug/{path}: {other}")
         if error.status == 404:
             return CommandError(ExitCode.NOT_FOUND, said)
@@ -158,8 +158,8 @@ class DebugApi:
 
 
 _NO_PROXY = (
-    "the pod's address is loopback or link-local, to which an API server passes no requests on: use kubectl "
-    "port-forward, and --server http://localhost:8912"
+    "the pod's address is loopback or link-local, and the API server forwards no requests to such addresses: use "
+    "kubectl port-forward, and --server http://localhost:8912"
 )
 
 _MEANINGS = (
@@ -168,12 +168,12 @@ _MEANINGS = (
     (r"HTTP request to an HTTPS server", "the server speaks TLS: use an address with https://"),
     (
         r"Name or service not known|nodename nor servname|name resolution|No address assoc",
-        "DNS does not know its name",
+        "DNS does not know the name in the address",
     ),
     (r"Network is unreachable|No route to host", "the network has no route to the address"),
     (
         r"ServerDisconnectedError|Server disconnected|Connection reset",
-        "it closed the connection without an answer; if it speaks TLS, its address begins with https://",
+        "the server closed the connection without an answer: if it speaks TLS, use an address with https://",
     ),
     (r"address not allowed", _NO_PROXY),
 )
@@ -195,8 +195,8 @@ def describe_failure(error: ApiError) -> str:
             return meaning
     if found := _CERTIFICATE.search(said):
         return (
-            f"its certificate is not accepted ({found[1]}); --certificate-authority says who has signed that of an "
-            "extender, the kubeconfig who has signed that of an API server"
+            f"the command does not accept the certificate ({found[1]}): set --certificate-authority for an extender, "
+            "or certificate-authority in the kubeconfig for an API server"
         )
     return _CLASS.sub("", said)
 
@@ -247,7 +247,7 @@ async def _list_pods(client: "ApiClient", home: str, server: str) -> list[JSON]:
     try:
         pods = [pod async for pod in client.items(PODS, Selection(namespace=home, labels=LABELS))]
     except Forbidden as error:
-        said = f"{error.message}; get the right to list pods in this namespace, or set --server"
+        said = f"{error.message}: ask for the right to list pods in this namespace, or set --server"
         raise CommandError(ExitCode.UNREACHABLE, said) from error
     except ApiError as error:
         doing = "does not list pods" if error.status else "does not answer"
@@ -261,7 +261,7 @@ async def _list_pods(client: "ApiClient", home: str, server: str) -> list[JSON]:
     phases = {_name_pod(pod): pod.get("status", {}).get("phase", "Unknown") for pod in pods}
     if "Running" not in phases.values():
         states = ", ".join(f"{name} is {phase}" for name, phase in sorted(phases.items()))
-        raise CommandError(ExitCode.UNREACHABLE, f"no pod of Serried runs: {states}; kubectl describe pod says why")
+        raise CommandError(ExitCode.UNREACHABLE, f"no pod of Serried runs: {states}. kubectl describe pod shows why")
     return [pod for pod in pods if phases[_name_pod(pod)] == "Running"]
 
 
@@ -277,15 +277,15 @@ async def _find_leader(client: "ApiClient", target: Target, pods: Sequence[JSON]
     if not found:
         raise CommandError(
             ExitCode.UNREACHABLE,
-            f"{'; '.join(sorted(refusals))}. It takes the rights of the Role serried-commands in namespace "
-            f"{target.home}, and a pod that is ready; or name an address with --server",
+            f"{'; '.join(sorted(refusals))}. The command needs a ready pod and the rights of the Role serried-commands "
+            f"in namespace {target.home}; or set --server to the extender's address",
         )
     for refusal in refusals:
         print_note(refusal)
     for debug, check in found:
         if check.get("active"):
             return debug
-    print_note("no extender leads now: the answer is from a standby, which knows no plans")
+    print_note("no extender leads now: a standby answers, which knows no plans")
     return found[0][0]
 
 

@@ -356,7 +356,7 @@ class _AdmissionDryRun:
         if problem and quotas.charge(PodCount(pod, template.quorum) for pod, template in pairs):
             raise _RejectedError(problem)
         if problem:
-            self._add_unchecked(f"whether all pods are made: {problem}; it has room for those that the gang needs")
+            self._add_unchecked(f"whether all pods can be created: {problem}; the quota suffices for minCount pods")
 
     async def _dry_run_pod(self, namespace: str, template: Mapping[str, Any]) -> dict[str, Any]:
         """Return the pod that the API server would create from a pod template.
@@ -374,9 +374,9 @@ class _AdmissionDryRun:
             if "dry run" in error.message:
                 raise _UncheckedError(f"{_ALL_REST} in namespace {namespace}: {error.message}") from error
             if brought:
-                said = f"{error.message}; {brought} comes with these manifests"
+                said = f"{error.message}; these manifests create {brought}"
                 raise _UncheckedError(f"{_ALL_REST} in namespace {namespace}: {said}") from error
-            raise _RejectedError(f"the API server would refuse its pods: {error.message}") from error
+            raise _RejectedError(f"the API server would reject its pods: {error.message}") from error
         except ApiError as error:
             raise _UncheckedError(f"{_ALL_REST} in namespace {namespace}: {error}") from error
 

@@ -14,7 +14,7 @@ from cli.names import KINDS, Name, find_groups, name_groups, name_with_owner, re
 from cli.options import Namespace, Output, Watch
 from cli.output import OutputFormat, Part, Table, format_time, format_times, make_table, write
 from cli.target import Target, find_namespace, with_target_options
-from serried.api.names import natural_sort_key
+from serried.api.names import count_things, natural_sort_key
 from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, find_reason
 
 
@@ -186,7 +186,7 @@ def _list_facts(group: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     if advice := advise(group["reason"], group["message"], group["topologyKey"]):
         yield "what helps", advice
     yield "members", f"{group['members']}: {group['placed']} placed, {group['waiting']} wait for a node"
-    yield "priority", f"{group['priority']}{'' if group['preempts'] else ', evicts nobody'}"
+    yield "priority", f"{group['priority']}{'' if group['preempts'] else ', evicts no pods'}"
     if group.get("queue"):
         yield "turn", _describe_turn(group["queue"])
     if group.get("forecast"):
@@ -233,7 +233,7 @@ def _count_same(words: Sequence[str], others: Sequence[str]) -> int:
 def _describe_turn(turn: Mapping[str, Any]) -> str:
     names = [name_with_owner(*each) for each in zip(turn["before"], turn.get("owners") or repeat(""), strict=False)]
     before = f", after {', '.join(names[-_MOST_BEFORE:])}" if names else ""
-    return f"{turn['position']} of {turn['length']} that wait for room{before}"
+    return f"{turn['position']} of {turn['length']} that wait for resources{before}"
 
 
 def _draw_diagnosis(diagnosis: Mapping[str, Any]) -> Iterator[Part]:
@@ -245,10 +245,10 @@ def _draw_diagnosis(diagnosis: Mapping[str, Any]) -> Iterator[Part]:
         (each["domain"] or "the cluster", f"{each['slots']} of {each['need']}", each["nodes"], _describe_hurdles(each))
         for each in diagnosis["domains"][:_MOST_DOMAINS]
     ]
-    yield make_table(("DOMAIN", "#ROOM FOR", "#NODES", "IN THE WAY"), rows)
+    yield make_table(("DOMAIN", "#MEMBERS FIT", "#NODES", "OBSTACLES"), rows)
     more = len(diagnosis["domains"]) - len(rows) + diagnosis["domainsLeftOff"]
     if more:
-        yield f"{more} more domains are not shown."
+        yield f"{count_things(more, 'more domain', 'are')} not shown."
 
 
 def _describe_hurdles(domain: Mapping[str, Any]) -> str:
@@ -261,12 +261,12 @@ def _draw_preemption(preemption: Mapping[str, Any]) -> Iterator[Part]:
     if preemption["victims"] or preemption["hidden"]:
         rows = [(victim,) for victim in preemption["victims"]]
         rows += [(f"and {preemption['hidden']} {NOT_LISTABLE}",)] if preemption["hidden"] else []
-        yield make_table((f"WOULD HAVE TO GO IN {where}",), rows)
+        yield make_table((f"WOULD BE EVICTED IN {where}",), rows)
         return
     said = "; ".join(preemption["protections"])
     if preemption.get("protected"):
-        said = f"{preemption['protected']} pods: {said}"
-    yield f"No eviction would help: in {where}, {preemption['blocker']} is in the way{f' ({said})' if said else ''}."
+        said = f"{count_things(preemption['protected'], 'pod')}: {said}"
+    yield f"No eviction would help in {where}. Obstacle: {preemption['blocker']}{f' ({said})' if said else ''}."
 
 
 def _draw_members(members: list[Document], output: OutputFormat) -> Iterator[Part]:
@@ -281,4 +281,4 @@ def _draw_members(members: list[Document], output: OutputFormat) -> Iterator[Par
         short = [(each["name"], each["state"], each["node"] or each["planned"]) for each in shown]
         yield make_table(("MEMBER", "STATE", "NODE"), short)
     if len(members) > len(shown):
-        yield f"{len(members) - len(shown)} more members are not shown: -o wide shows all."
+        yield f"{count_things(len(members) - len(shown), 'more member', 'are')} not shown: -o wide shows all."

@@ -523,8 +523,8 @@ def _name_owner(pod: Pod) -> str:
 
 def _describe_early(count: int) -> str:
     return (
-        f"{count} of its pods wait for the scheduler {_SCHEDULER} since before the installation: they have no markers, "
-        "so they are no gang, and are placed one by one"
+        f"{count} of its pods have waited for the scheduler {_SCHEDULER} since before the installation: they have no "
+        "markers, so they are no gang, and kube-scheduler places them one by one"
     )
 
 

@@ -32,6 +32,7 @@ from cli.output import (
     write,
 )
 from cli.target import Target, find_namespace, with_target_options
+from serried.api.names import count_things
 
 Document = dict[str, Any]
 
@@ -254,7 +255,7 @@ def show_queue(
 
     if watch:
         tabulate = partial(_tabulate_queue, output=output)
-        listing = Listing(fetch, "waiting", identify, tabulate, "does not wait for resources any more")
+        listing = Listing(fetch, "waiting", identify, tabulate, "no longer waits for resources")
         watch_rows(target, listing, output)
     queue = ask(target, fetch)
     others, hidden = queue.pop("elsewhere", 0), queue.pop("hidden")
@@ -375,16 +376,16 @@ def _draw_head(head: Document) -> Iterator[Part]:
     where = head["domain"] or "the cluster"
     (name,) = name_groups([head])
     whose = f"{head['namespace']}/{name}" if name else "a gang of another namespace"
-    start = f"It should start {format_time(head['forecast'])}" if head["forecast"] else "Its start cannot be forecast"
+    start = f"should start {format_time(head['forecast'])}" if head["forecast"] else "has no forecast"
     yield (
-        f"Room is kept for {whose} in {where}, on {len(head['nodes'])} nodes. That ends "
-        f"{format_time(head['until'])}. {start}."
+        f"Serried keeps {count_things(len(head['nodes']), 'node')} in {where} for {whose}. It releases them "
+        f"{format_time(head['until'])} at the latest. The gang {start}."
     )
     owners = head.get("owners", {})
     rows = [
         (name_with_owner(gang, owners.get(gang, "")), format_time(end)) for gang, end in sorted(head["passed"].items())
     ]
-    yield make_table(("STARTS BEFORE IT", "ENDS"), rows)
+    yield make_table(("STARTS EARLIER", "ENDS"), rows)
 
 
 TOP_EXAMPLES = """
@@ -436,12 +437,13 @@ def draw_domains(found: Mapping[str, Any], output: OutputFormat) -> Iterator[Par
     """
     if not found["domains"]:
         keys = ", ".join(key for key in found["keys"] if key != found["key"])
-        yield f"No node has the label {found['key']}: --key names another{f'; gangs ask for {keys}' if keys else ''}."
+        yield f"No node has the label {found['key']}: set --key to another{f'. Gangs ask for {keys}' if keys else ''}."
         return
     table = _tabulate_domains(found["domains"], output)
     yield Table(table.columns, table.rows, found["key"])
     if found["unlabelled"]:
-        yield f"{found['unlabelled']} nodes have no such label: no gang that asks for this key gets them."
+        there = count_things(found["unlabelled"], "node", "have")
+        yield f"{there} no such label: gangs that ask for this key cannot use them."
 
 
 def _tabulate_domains(domains: Sequence[Document], output: OutputFormat) -> Table:

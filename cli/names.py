@@ -129,7 +129,8 @@ def read_names(words: Sequence[str], namespace: str) -> list[Name]:
     if "/" in first or not read_kind(first):
         return [read_name(word, namespace) for word in words]
     if not rest:
-        raise CommandError(ExitCode.USAGE, f"which {first}? Say {first} NAME, or {first}/{first} for one of that name")
+        said = f"the name is missing: use {first} NAME, or {first}/{first} for the name {first}"
+        raise CommandError(ExitCode.USAGE, said)
     return [read_name(f"{read_kind(first)}/{word}", namespace) for word in rest]
 
 
@@ -232,9 +233,9 @@ def _describe_not_found(wanted: Name, refusals: Iterable[str]) -> str:
     # If the object exists and is no gang, the extender says why.
     if telling := [said for said in refusals if not said.startswith(_UNKNOWN_PREFIX)]:
         return telling[0]
-    said = f"no group, and nothing that leads to one, of the name {wanted.name} is known in namespace"
+    said = f"Serried knows no group {wanted.name}, and no object that belongs to one, in namespace"
     near = find_similar(wanted.namespace, [*KINDS, *_ALIASES])
-    hint = f"; did you mean {near}/{wanted.name}?" if near else ": -n names another namespace"
+    hint = f"; did you mean {near}/{wanted.name}?" if near else ": use -n for another namespace"
     return f"{said} {wanted.namespace}{hint}"
 
 

@@ -106,9 +106,9 @@ def _find_groups(path: Path, capture: Capture, named: str) -> Sequence[GroupKey]
     known = owners.keys() | {each.group for each in capture.memories}
     found = [key for key in sorted(known) if _has_name(key, wanted, owners.get(key, set()))]
     if not found:
-        raise CommandError(ExitCode.NOT_FOUND, f"{path}: group {named} is not in the snapshot; --all shows which are")
+        raise CommandError(ExitCode.NOT_FOUND, f"{path}: group {named} is not in the snapshot; --all shows its groups")
     if len({(key.namespace, bool(owners.get(key))) for key in found}) > 1:
-        raise CommandError(ExitCode.USAGE, f"{named} may be several things: say {' or '.join(map(str, found))}")
+        raise CommandError(ExitCode.USAGE, f"{named} is ambiguous: use {' or '.join(map(str, found))}")
     return found
 
 

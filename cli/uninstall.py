@@ -27,7 +27,7 @@ from cli.rights import Right, list_missing
 from cli.target import Target, find_credentials, name_api_server, with_target_options
 from cli.transport import open_client
 from serried.api.group import PROTECTION
-from serried.api.names import GANG, INSTALLATION, LABELLED_BY_BINDING, POD_GROUP_LABEL
+from serried.api.names import GANG, INSTALLATION, LABELLED_BY_BINDING, POD_GROUP_LABEL, count_things
 from serried.api.node import unprotect
 from serried.api.parent import JOB_UID, MANAGED_BY, MANAGER, PARENT_UID
 from serried.api.pod import HELD_GATE
@@ -336,14 +336,14 @@ class Uninstall:
         deployments = [each async for each in self._client.items(DEPLOYMENTS, Selection(labels=OURS))]
         elsewhere = {each["metadata"]["namespace"] for each in deployments} | set(inventory.others)
         if home in elsewhere:
-            said = f"the installation in namespace {home} is of a release that has not labelled its objects"
-            fix = "install this release over it, in the way in which it was installed, and run the command again"
+            said = f"the installation in namespace {home} is of a release that did not label its objects"
+            fix = "upgrade it to this release by the tool that installed it, and run the command again"
             raise CommandError(ExitCode.USAGE, f"nothing was done: {said}; {fix}")
         if elsewhere:
-            said = f"nothing of Serried is in namespace {home}; it is installed in {', '.join(sorted(elsewhere))}"
+            said = f"Serried is not installed in namespace {home}, but in {', '.join(sorted(elsewhere))}"
             raise CommandError(ExitCode.USAGE, f"nothing was done: {said} (--serried-namespace)")
         if not suspended and not await self._has_leftovers(native):
-            said = f"nothing of Serried was found in namespace {home} of {self._server}, nor elsewhere in the cluster"
+            said = f"Serried is not installed in namespace {home} of {self._server}, nor elsewhere in the cluster"
             raise CommandError(ExitCode.USAGE, f"nothing was done: {said}")
 
     async def _has_leftovers(self, native: Iterable[Resource]) -> bool:
@@ -385,10 +385,10 @@ class Uninstall:
             return
         foreign, unlisted = await find_foreign(self._client, inventory, home)
         if (namespace["metadata"].get("labels") or {}).get(INSTALLATION) != home:
-            self._report("leave", f"namespace {home}: Serried's installation has not made it")
+            self._report("leave", f"namespace {home}: Serried did not create it")
         elif foreign:
             more = f" and {len(foreign) - _MOST_NAMES} more" if len(foreign) > _MOST_NAMES else ""
-            self._report("leave", f"namespace {home}: in it there are {', '.join(foreign[:_MOST_NAMES])}{more}")
+            self._report("leave", f"namespace {home}: it contains {', '.join(foreign[:_MOST_NAMES])}{more}")
         elif unlisted:
             self._report("leave", f"namespace {home}: its content could not be listed: {'; '.join(unlisted)}")
         else:
@@ -545,7 +545,8 @@ class Uninstall:
             is_over = timeout.is_over(sum(active))
             for job, count in zip(tuple(waiting), active, strict=True):
                 if count and is_over:
-                    self._report("leave", f"{count} pods of job {_name(job)}: none has gone for {_SECONDS:.0f} s")
+                    pods = count_things(count, "pod")
+                    self._report("leave", f"{pods} of job {_name(job)}: none has ended for {_SECONDS:.0f} s")
                 if is_over or not count:
                     change = {"metadata": {"labels": {SUSPENDED: None}}, "spec": {"suspend": False}}
                     await self._patch(JOBS, job, change, "resume")

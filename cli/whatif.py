@@ -22,6 +22,7 @@ from cli.output import CommandError, ExitCode, OutputFormat, Part, format_times,
 from cli.target import Target, find_namespace, with_target_options
 from extender.look.manifests import flatten, read_documents
 from serried.api.kinds import OWNER_KINDS
+from serried.api.names import count_things
 
 WHATIF_EXAMPLES = """
 Would this Job fit now? If not, the exit code is 1:
@@ -281,7 +282,8 @@ def draw_whatif(answer: dict[str, Any]) -> Iterator[Part]:
         yield f"Left out, because these objects make no pods of gangs: {', '.join(skipped)}."
     if answer["changes"]["displaced"]:
         displaced = answer["changes"]["displaced"]
-        yield f"{displaced} pods of the drained nodes would need another node. Whether they have one was not checked."
+        pods = count_things(displaced, "pod")
+        yield f"{pods} of the drained nodes would need another node. Serried did not check whether one fits."
 
 
 def _describe_outcome(group: Mapping[str, Any]) -> str:

@@ -483,7 +483,7 @@ class Loop:
             return "retry"
         except Exception as error:
             # A defect that one owner triggers must not stop the work for all other owners.
-            log.exception("a task failed", extra={"task": str(task)})
+            log.exception("an internal error stopped a task", extra={"task": str(task)})
             self._requeue_failed(task, error)
             return "error"
         self._retries.record_success(task, wrote=result.created)
@@ -494,9 +494,9 @@ class Loop:
     def _requeue_failed(self, task: Task, error: Exception) -> None:
         failures = self._retries.record_failure(task, error)
         plan = (
-            f"task failed, will retry on a change or in {INVALID_SECONDS:g} s"
+            f"a task failed; it is tried again after a change, or in {INVALID_SECONDS:g} s"
             if failures is None
-            else "task failed, will retry"
+            else "a task failed; it is tried again"
         )
         log.info(plan, extra={"task": str(task), "failures": failures, "err": str(error)})
 
@@ -528,7 +528,7 @@ def _run_safely(work: Callable[[], None]) -> None:
         work()
     except Exception:
         # A defect that one object triggers must not end the regular work for all others.
-        log.exception("regular work failed, will run again")
+        log.exception("an internal error stopped a periodic task; it runs again at its next time")
 
 
 def _read_status(levels: Item | None) -> LevelTable | None:

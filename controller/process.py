@@ -89,9 +89,9 @@ class Idleness:
         if not self._has_work():
             self._finished = now
         if now - self._blind_since() >= BLIND_SECONDS:
-            raise IdleError(f"the API server has shown no changes of what is watched for {BLIND_SECONDS:g} s")
+            raise IdleError(f"no watch has received an answer of the API server for {BLIND_SECONDS:g} s")
         if now - self._finished >= STUCK_SECONDS:
-            raise IdleError(f"there is work, and nothing was finished for {STUCK_SECONDS:g} s")
+            raise IdleError(f"tasks wait, but none has been finished for {STUCK_SECONDS:g} s")
 
 
 log = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ class Controller:
                     await self.feed.synced.wait()
             except TimeoutError:
                 continue
-        log.info("caches are filled", extra={"jobs": len(self.store.jobs), "workloads": len(self.store.workloads)})
+        log.info("all caches are filled", extra={"jobs": len(self.store.jobs), "workloads": len(self.store.workloads)})
 
     def readiness(self) -> dict[str, bool]:
         """Return the conditions of ``/readyz`` by name. There is one: every watch has its first list."""

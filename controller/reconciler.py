@@ -498,7 +498,9 @@ class Reconciler:
         was_seen = self._upstream.is_seen
         self._upstream.detect(owner, observed.workloads)
         if self._upstream.is_seen and not was_seen:
-            log.warning("kube-controller-manager makes Workloads (gate WorkloadWithJob): Jobs are left to it")
+            log.warning(
+                "kube-controller-manager creates Workloads for Jobs (gate WorkloadWithJob), so Serried creates none"
+            )
         made = next((workload for workload in observed.workloads if is_made_by_upstream(workload, owner)), None)
         is_basic = made is not None and not any(each.policy.is_gang for each in made.templates)
         if made is not None and is_basic and isinstance(owner, Job) and action is DesiredAction.START:

@@ -316,5 +316,5 @@ class Writes:
 
 def _require_decoded(made: Created | Malformed) -> Created:
     if isinstance(made, Malformed):
-        raise TypeError(f"the API server's answer to a create is no {made.kind}: {made.problem}")
+        raise TypeError(f"the API server answered a create with an unreadable {made.kind}: {made.problem}")
     return made

@@ -125,7 +125,10 @@ class Autoscalers:
         if before == (seen, True):
             return
         if not before[1] or before[0].names != seen.names:
-            log.info("looked for autoscalers", extra={"found": seen.names or "none", "nodePools": len(seen.pools)})
+            log.info(
+                "finished the search for autoscalers",
+                extra={"found": seen.names or "none", "nodePools": len(seen.pools)},
+            )
         for listener in self.listeners:
             listener()
         self._changed()
@@ -165,5 +168,5 @@ class Autoscalers:
     def _log_once(self, failure: str) -> None:
         """Log why a refresh failed, unless the last failure was the same. With "" for no failure nothing is logged."""
         if failure and failure != self._logged:
-            log.warning("cannot find out which autoscalers there are", extra={"err": failure})
+            log.warning("cannot find out which autoscalers the cluster has", extra={"err": failure})
         self._logged = failure or self._logged

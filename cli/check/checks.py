@@ -24,22 +24,22 @@ from cli.check.observed import (
 )
 from serried import __version__
 from serried.api.level import FALLBACK, NATIVE, NATIVE_GROUP, NEWEST_MINOR, NEWEST_SCHEDULER_MINOR, OLDEST_MINOR
-from serried.api.names import read_int, read_map, read_text
+from serried.api.names import count_things, read_int, read_map, read_text
 from serried.api.preference import LEVELS
 from serried.api.resources import MARKERS
 from serried.api.topology import LevelTable, Pool
 from serried.api.verdict import describe_invalid_tree
 
 POLICIES = {
-    "serried-annotations": "annotations and labels may be mistyped, and have no effect then",
-    "serried-controller-groups": "the controller's right to change and delete groups of users has no limit",
-    "serried-extender-deletions": "the extender's right to delete pods has no limit",
-    "serried-extender-nodes": "the extender's right to change nodes has no limit",
-    "serried-extender-pod-status": "the extender's right to change statuses of pods has no limit",
-    "serried-extender-pods": "the extender's right to change pods has no limit",
-    "serried-job-gang-policy": "annotations of Jobs may change while they run",
-    "serried-pod-group-label": "a pod's group may be changed while it waits",
-    "serried-reservations": "any administrator of a namespace may stop all plans by a Reservation there",
+    "serried-annotations": "mistyped annotations and labels are accepted, but have no effect",
+    "serried-controller-groups": "the controller may change and delete any group of users",
+    "serried-extender-deletions": "the extender may delete any pod",
+    "serried-extender-nodes": "the extender may change any field of nodes",
+    "serried-extender-pod-status": "the extender may change any field of a pod's status",
+    "serried-extender-pods": "the extender may change any field of pods",
+    "serried-job-gang-policy": "users may change annotations of Jobs that run, without effect",
+    "serried-pod-group-label": "users may change the group of a pod that waits",
+    "serried-reservations": "the administrator of any namespace may create a Reservation that stops all planning",
 }
 """The admission policies that each installation needs. The values say what may happen without the policy."""
 
@@ -60,17 +60,17 @@ def check_policies(seen: Observed) -> Iterator[Finding]:
         without = "any user who creates a PodGroup may give it any priority"
         yield from _check_policy(seen, _PRIORITY_POLICY, without, Severity.WARNING, Piece.POLICIES)
     if seen.flags.get("isolated") == "on":
-        without = "members get no markers, so the scheduler does not ask about them and starts gangs pod by pod"
+        without = "members get no markers, so kube-scheduler does not call Serried for them and starts gangs pod by pod"
         yield from _check_policy(seen, _MARKER_POLICY, without, Severity.ERROR, Piece.MARKER)
     if seen.flags.get("hold") == "gate":
-        without = "no pod gets the gate, so none is held by it"
+        without = "no pod gets the scheduling gate, so the gate holds no gang"
         yield from _check_policy(seen, GATE_POLICY, without, Severity.ERROR, Piece.GATE)
 
 
 def _check_policy(seen: Observed, name: str, without: str, severity: Severity, piece: Piece) -> Iterator[Finding]:
     fix = seen.method.command_for(piece)
     if name not in (seen.policies or ()):
-        yield Finding(severity, Area.POLICIES, name, f"there is no such policy: {without}", fix)
+        yield Finding(severity, Area.POLICIES, name, f"the policy does not exist: {without}", fix)
     elif name not in seen.bound_policies:
         yield Finding(severity, Area.POLICIES, name, f"the policy has no binding: {without}", fix)
 
@@ -85,8 +85,8 @@ def check_cluster(seen: Observed) -> Iterator[Finding]:
     yield from _check_victims(seen)
     if seen.flags.get("hold") == "gate" and (seen.selfcheck or {}).get("schedulesGangs"):
         what = (
-            "its own gang scheduling is on and holds a whole group while one of its pods has a scheduling gate: a gang "
-            "with more pods than have room never starts"
+            "its own gang scheduling is on, and holds a whole group while one of its pods has a scheduling gate: a "
+            "gang never starts if not all its pods fit"
         )
         fix = "run the extender with --hold=filter"
         yield Finding(Severity.ERROR, Area.CLUSTER, "kube-scheduler", what, fix)
@@ -95,7 +95,7 @@ def check_cluster(seen: Observed) -> Iterator[Finding]:
     for where, (what, fix) in seen.neighbours:
         yield Finding(Severity.WARNING, Area.CLUSTER, where, what, fix)
     for tree, why in sorted(read_map(seen.selfcheck or {}, "treesInvalidIn138").items()):
-        fix = "before the upgrade to 1.38, create it again by the rules of 1.38 (docs/kinds.md); running pods may stay"
+        fix = "before the upgrade to 1.38, create the tree again by its rules (docs/kinds.md); running pods may stay"
         yield Finding(Severity.WARNING, Area.CLUSTER, f"CompositePodGroup {tree}", describe_invalid_tree(why), fix)
 
 
@@ -107,16 +107,16 @@ def _check_victims(seen: Observed) -> Iterator[Finding]:
         return
     names = ", ".join(selfcheck.get("schedulers", ()))
     what = (
-        f"{count} pods that run are not of {names}: none of them is evicted for a gang, whatever its priority, because "
-        "their own scheduler would take the room first (docs/preemption.md)"
+        f"Serried does not evict {count_things(count, 'running pod')} of other schedulers than {names} for a gang, "
+        "whatever its priority, because the other scheduler would use the freed resources first (docs/preemption.md)"
     )
-    fix = "give pods that are to make room schedulerName: serried, or install overlays/control-plane"
+    fix = "set schedulerName: serried in pods that Serried may evict, or install overlays/control-plane"
     yield Finding(Severity.WARNING, Area.CLUSTER, "pods of other schedulers", what, fix)
 
 
 def _check_versions(server: int | None, scheduler: int | None, method: InstallMethod) -> Iterator[Finding]:
     if server is not None and server < OLDEST_MINOR:
-        what = f"1.{server} has not what Serried needs of the API server"
+        what = f"1.{server} lacks parts of the API that Serried needs"
         yield Finding(Severity.ERROR, Area.CLUSTER, "Kubernetes", what, f"use 1.{OLDEST_MINOR} or newer")
     if server is not None and server > NEWEST_MINOR:
         what = f"1.{server} is not tested with Serried {__version__}; the newest tested is 1.{NEWEST_MINOR}"
@@ -128,7 +128,7 @@ def _check_versions(server: int | None, scheduler: int | None, method: InstallMe
         return
     fix = method.use_scheduler(server)
     if scheduler > server:
-        what = f"1.{scheduler} is newer than the API server (1.{server}): it may ask for what is not served"
+        what = f"1.{scheduler} is newer than the API server (1.{server}), which may not serve all that it requests"
         yield Finding(Severity.ERROR, Area.CLUSTER, "kube-scheduler", what, fix)
     elif scheduler < server - 1:
         what = f"1.{scheduler} is more than one minor version older than the API server (1.{server})"
@@ -163,7 +163,7 @@ def check_extender(seen: Observed) -> Iterator[Finding]:
     A marker is the extended resource by which an isolated installation limits the scheduler's calls to members.
     """
     if seen.silence:
-        fix = "see that its pod is ready and that you may get pods/proxy, or name its address with --server"
+        fix = "check that its pod is ready and that you may get pods/proxy, or set --server to its address"
         yield _find(Severity.ERROR, EXTENDER_SILENT, seen.silence, fix)
     yield from _check_definitions(seen)
     if seen.selfcheck is not None:
@@ -176,7 +176,7 @@ def check_extender(seen: Observed) -> Iterator[Finding]:
         severity = Severity.ERROR if abs(seen.skew_seconds) > _LOST_SKEW_SECONDS else Severity.WARNING
         skew = f"{abs(seen.skew_seconds):.0f} s {'ahead of' if seen.skew_seconds > 0 else 'behind'} the API server's"
         what = f"it is {skew}: leadership ends early or does not begin, and forecasts are wrong by as much"
-        yield _find(severity, "clock", what, "let the node's clock be set by NTP (chrony, systemd-timesyncd)")
+        yield _find(severity, "clock", what, "synchronize the node's clock by NTP (chrony, systemd-timesyncd)")
 
 
 def _check_definitions(seen: Observed) -> Iterator[Finding]:
@@ -192,18 +192,20 @@ def _check_definitions(seen: Observed) -> Iterator[Finding]:
     for plural in DEFINITIONS:
         found, where = seen.definitions.get(plural), f"CRD {plural}.{FALLBACK.group}"
         if found is None and plural == _RECORDS:
-            yield _find(Severity.ERROR, where, "there is no such CRD: no plan can be recorded, so no gang starts", fix)
+            yield _find(
+                Severity.ERROR, where, "the CRD does not exist: Serried can record no plan, so no gang starts", fix
+            )
         elif found is None and plural == _LEVELS:
-            what = "there is no such CRD: Jobs that name a level of the topology wait"
+            what = "the CRD does not exist: Jobs that name a level of the topology wait"
             yield _find(Severity.WARNING, where, what, fix)
         elif found is None:
             severity = Severity.WARNING if is_native else Severity.ERROR
-            yield _find(severity, where, "there is no such CRD: the API server does not serve them", fix)
+            yield _find(severity, where, "the CRD does not exist: the API server does not serve these objects", fix)
         elif _read_release(found) > _read_release(release):
-            what = f"it is of release {found}, and the extender of {release}: an upgrade was not finished"
+            what = f"the CRD is of release {found}, but the extender of {release}: an upgrade was not finished"
             yield _find(Severity.WARNING, where, what, f"upgrade Serried to {found}")
         elif found != release:
-            what = f"it is of release {found or 'unknown'}, not {release}: the API server drops the fields it lacks"
+            what = f"its release is {found or 'unknown'}, not {release}: the API server drops fields that it lacks"
             yield _find(Severity.ERROR, where, what, fix)
 
 
@@ -213,32 +215,34 @@ def _read_release(text: str) -> list[int]:
 
 def _check_leadership(selfcheck: Any, method: InstallMethod) -> Iterator[Finding]:
     if not selfcheck["active"]:
-        holder = selfcheck.get("leaseHolder") or "nobody"
+        holder = selfcheck.get("leaseHolder") or "no process"
         what = f"the extender does not lead (the Lease is held by {holder}), so gangs wait"
-        fix = "let the kube-scheduler beside it hold the Lease that --lease names, and look at its log"
+        fix = (
+            "check that the kube-scheduler beside it holds the Lease that --lease names: read that kube-scheduler's log"
+        )
         yield _find(Severity.ERROR, "leadership", what, fix)
     elif selfcheck.get("obstacle"):
         fix = "; ".join(dict.fromkeys((method.command_for(Piece.CRDS), method.command_for(Piece.RBAC))))
-        yield _find(Severity.ERROR, "Reservations", f"they cannot be read: {selfcheck['obstacle']}", fix)
+        yield _find(Severity.ERROR, "Reservations", f"Serried cannot read them: {selfcheck['obstacle']}", fix)
 
 
 def _check_caches(selfcheck: Any, method: InstallMethod) -> Iterator[Finding]:
     api = selfcheck["api"]
     used = f"{api.get('group')}/{api.get('version')}"
     if api["level"] == NATIVE.name and api.get("podsKeepTheirGroup") is False:
-        what = "the API server serves PodGroups and drops what pods say of theirs, so gangs start pod by pod"
+        what = "the API server serves PodGroups, but drops the field of pods that names one, so gangs start pod by pod"
         fix = "turn the feature gate GenericWorkload on in every kube-apiserver, or off in all of them"
         yield _find(Severity.ERROR, f"API {used}", what, fix)
     for refused in api.get("refused", ()):
         severity = Severity.WARNING if api["level"] == NATIVE.name else Severity.ERROR
-        fix = "install a version of Serried that knows it"
-        yield _find(severity, f"API {used}", f"{refused}; {used} is used instead", fix)
+        fix = "install a release of Serried that supports this version"
+        yield _find(severity, f"API {used}", f"{refused}; Serried uses {used} instead", fix)
     for kind, watch in sorted(selfcheck.get("watches", {}).items()):
         if not watch["served"] and kind in _NEEDED_WATCHES:
-            fix = f"{method.command_for(Piece.CRDS)}, or turn the feature gate on that serves them"
+            fix = f"{method.command_for(Piece.CRDS)}, or turn on the feature gate that serves them"
             yield _find(Severity.ERROR, kind, "the API server does not serve them, so gangs wait", fix)
         elif watch["malformed"]:
-            what = f"{watch['malformed']} of them cannot be read, and are ignored"
+            what = f"Serried cannot read {watch['malformed']} of them, and ignores these"
             yield _find(Severity.WARNING, kind, what, "kubectl get events -A --field-selector reason=Malformed")
 
 
@@ -252,7 +256,7 @@ def _check_holding(seen: Observed) -> Iterator[Finding]:
 def _check_marked(selfcheck: Any, method: InstallMethod) -> Iterator[Finding]:
     unmarked = selfcheck.get("isolation", {}).get("unmarkedMembers", 0)
     if selfcheck.get("isolation", {}).get("isolated") and unmarked:
-        what = f"{unmarked} members have no marker: the scheduler does not ask about them, and binds each alone"
+        what = f"{count_things(unmarked, 'member', 'have')} no marker: kube-scheduler binds each without asking Serried"
         yield _find(Severity.ERROR, "markers", what, f"{method.command_for(Piece.MARKER)}, then delete these pods")
 
 
@@ -300,7 +304,7 @@ def _check_levels(nodes: Labels, table: LevelTable | None) -> Iterator[Finding]:
     if table is None:
         return
     what = "; ".join(_describe_pool(pool, table.pools[0]) for pool in table.pools if _differs(pool, table.pools[0]))
-    fix = "if one of them is wrong, set its labels in TopologyLevels default (docs/placement.md)"
+    fix = "if a label is wrong, set the labels of its level in TopologyLevels default (docs/placement.md)"
     yield Finding(Severity.NOTE, Area.NODES, "levels", what, fix)
     labelled = [(level, {pool.labels[level].label for pool in table.pools if level in pool.labels}) for level in LEVELS]
     for (narrow, labels), (wide, around) in combinations(labelled, 2):
@@ -348,11 +352,12 @@ def _check_key(nodes: Labels, key: str) -> Iterator[Finding]:
     without = sorted(name for name, labels in nodes.items() if key not in labels)
     where = f"label {key}"
     if len(without) == len(nodes):
-        what = "groups ask for it, and no node has it: no such gang starts"
+        what = "groups ask for this label, but no node has it: none of these gangs starts"
         yield Finding(Severity.ERROR, Area.NODES, where, what, f"kubectl label nodes NODE {key}=VALUE")
     elif without:
         what = (
-            f"{len(without)} of {len(nodes)} nodes lack it ({_name_some(without)}): no gang that asks for it gets them"
+            f"{len(without)} of {len(nodes)} nodes lack this label ({_name_some(without)}): gangs that ask for it "
+            "cannot use them"
         )
         yield Finding(Severity.WARNING, Area.NODES, where, what, f"kubectl label nodes {without[0]} {key}=VALUE")
 
@@ -374,9 +379,9 @@ def _check_nesting(nodes: Labels, one: str, other: str) -> Iterator[Finding]:
         if len(around) > 1:
             what = (
                 f"{value} lies in {_name_some(sorted(around))} of {wide}: a gang that asks for one domain of {narrow} "
-                "may be spread over these"
+                "may run in several of these"
             )
-            fix = f"give each domain of {narrow} a value of its own, for example with that of {wide} before it"
+            fix = f"give each domain of {narrow} a unique value, for example with the value of {wide} before it"
             yield Finding(Severity.WARNING, Area.NODES, f"label {narrow}", what, fix)
             return
 
@@ -407,7 +412,7 @@ def check_rights(seen: Observed) -> Iterator[Finding]:
     for (account, without), rights in groupby(missing, key=lambda right: (right.account, needs[right].without)):
         of_these = list(rights)
         severity = Severity.ERROR if needs[of_these[0]].vital else Severity.WARNING
-        what = f"it may not {', '.join(map(str, of_these))}: {without}"
+        what = f"the account may not {', '.join(map(str, of_these))}: {without}"
         fix = f"{seen.method.command_for(needs[of_these[0]].component or shipped)}, or grant it in roles of your own"
         yield Finding(severity, Area.RIGHTS, f"ServiceAccount {account}", what, fix)
 
@@ -445,8 +450,8 @@ def check_scheduler(seen: Observed) -> Iterator[Finding]:
     if config is None:
         return
     if not config.entries:
-        fix = "take the extenders of manifests/scheduler-config.yaml"
-        yield _error(config, "extenders", "the scheduler knows no extender, so every gang starts pod by pod", fix)
+        fix = "copy the extenders of manifests/scheduler-config.yaml"
+        yield _error(config, "extenders", "kube-scheduler knows no extender, so every gang starts pod by pod", fix)
         return
     yield from _check_filter(seen, config)
     yield from _check_bind(seen, config)
@@ -464,29 +469,31 @@ def check_scheduler(seen: Observed) -> Iterator[Finding]:
 def _check_filter(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]:
     asking = [entry for entry in config.entries if entry.filter_verb]
     if not asking:
-        what = "no entry has a filterVerb: members are neither held nor steered, so gangs start pod by pod"
+        what = "no entry has a filterVerb: Serried neither holds members nor plans nodes, so gangs start pod by pod"
         yield _error(config, "extenders", what, "set filterVerb: filter")
     for entry in asking:
         yield from _check_address(seen, config, entry, "filter-listen")
         if not entry.preempt_verb:
-            what = "without preemptVerb pods of higher priority may evict members, and Serried is not asked"
+            what = (
+                "without preemptVerb, kube-scheduler evicts members for pods of higher priority without asking Serried"
+            )
             yield _warning(config, _name(entry), what, "set preemptVerb: preempt")
         if entry.timeout_seconds > _LONGEST_FILTER_SECONDS:
-            what = f"a filter call may take {entry.timeout_seconds:g} s, in which the scheduler does nothing else"
+            what = f"a filter call may take {entry.timeout_seconds:g} s, in which kube-scheduler does nothing else"
             yield _warning(config, f"{_name(entry)}.httpTimeout", what, "set 5s here, and bindVerb in another entry")
 
 
 def _check_bind(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]:
     binding = [entry for entry in config.entries if entry.bind_verb]
     if not binding:
-        what = "no entry has a bindVerb: the scheduler binds members itself, one by one, so gangs start in part"
+        what = "no entry has a bindVerb: kube-scheduler binds members itself, one by one, so gangs start in part"
         yield _error(config, "extenders", what, "set bindVerb: bind in an entry for the address of --bind-listen")
     deadline = _read_seconds(seen, "barrier-deadline")
     for entry in binding:
         yield from _check_address(seen, config, entry, "bind-listen")
         if deadline is not None and entry.timeout_seconds <= deadline:
             what = (
-                f"the scheduler gives up on a bind call after {entry.timeout_seconds:g} s, before the extender does "
+                f"kube-scheduler ends a bind call after {entry.timeout_seconds:g} s, before the extender does "
                 f"(--barrier-deadline {deadline:g}): members that wait for their gang fail"
             )
             fix = "set httpTimeout: 15m, or a --barrier-deadline below it"
@@ -498,7 +505,7 @@ def _check_address(seen: Observed, config: SchedulerConfig, entry: Entry, flag: 
     scheme = "https" if seen.flags.get("client-ca-file") else "http"
     if not address or _leads_to(entry.url.rstrip("/"), scheme, address):
         return
-    what = f"it calls {entry.url or 'no address'}, and the extender listens at {address} (--{flag})"
+    what = f"kube-scheduler calls {entry.url or 'no address'}, but the extender listens at {address} (--{flag})"
     if not entry.url.startswith(f"{scheme}://"):
         what += f" by {'TLS' if scheme == 'https' else 'plain HTTP'}"
     yield _error(config, f"{_name(entry)}.urlPrefix", what, f"set urlPrefix: {scheme}://{address}")
@@ -522,13 +529,13 @@ def _spell_loopback(address: str) -> str:
 
 def _check_entry(config: SchedulerConfig, entry: Entry) -> Iterator[Finding]:
     if entry.ignorable:
-        what = "ignorable: while the extender is down the scheduler goes on without it, and gangs start in part"
+        what = "while the extender is down, kube-scheduler works without it, so gangs start in part"
         yield _error(config, f"{_name(entry)}.ignorable", what, "set ignorable: false")
     if not entry.node_cache and (entry.filter_verb or entry.prioritize_verb):
-        what = "nodeCacheCapable is not true: the scheduler sends Node objects instead of names, and every call fails"
+        what = "nodeCacheCapable is not true: kube-scheduler sends Node objects instead of names, so each call fails"
         yield _error(config, f"{_name(entry)}.nodeCacheCapable", what, "set nodeCacheCapable: true")
     if entry.prioritize_verb and entry.managed:
-        what = "prioritizeVerb ranks nodes for pods of no gang, and about these the scheduler does not ask"
+        what = "prioritizeVerb ranks nodes for pods of no gang, but kube-scheduler does not call Serried for such pods"
         yield _warning(config, f"{_name(entry)}.prioritizeVerb", what, "remove it")
 
 
@@ -540,13 +547,17 @@ def _check_markers(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]
         names = {each.name for each in entry.managed}
         where = f"{_name(entry)}.managedResources"
         if isolated and not names:
-            what = "the installation is isolated, and here the scheduler asks about every pod"
+            what = "the installation is isolated, but kube-scheduler calls this entry for every pod"
             yield _error(config, where, what, f"add {wanted} ({seen.method.command_for(Piece.ISOLATED)})")
         elif names and wanted not in names:
-            what = f"the scheduler asks about pods that name {', '.join(sorted(names))}, which no member does"
+            what = (
+                f"kube-scheduler calls Serried for pods that request {', '.join(sorted(names))}, which no member does"
+            )
             yield _error(config, where, what, f"name {wanted} ({seen.method.command_for(Piece.ISOLATED)})")
         elif names and not isolated:
-            what = "the scheduler asks about marked pods only, but the extender does not warn of unmarked members"
+            what = (
+                "kube-scheduler calls Serried for marked pods only, but the extender does not warn of unmarked members"
+            )
             yield _error(config, where, what, "run the extender with --isolated=on, or remove managedResources")
         for each in entry.managed:
             if not each.ignored and each.name in MARKERS:
@@ -559,12 +570,14 @@ def _check_sampling(seen: Observed, config: SchedulerConfig) -> Iterator[Finding
     for where, percentage in _list_percentages(seen, config):
         if percentage is not None and 0 < percentage < 100:
             what = (
-                f"percentageOfNodesToScore is {percentage}: the scheduler shows Serried so few of the nodes that a "
-                "member's planned one is often missing, and the member has to be nominated and tried again"
+                f"percentageOfNodesToScore is {percentage}: kube-scheduler offers Serried so few nodes that a member's "
+                "planned node is often missing, so Serried has to nominate the member and kube-scheduler tries it again"
             )
-            yield _warning(config, where, what, "remove it, which is adaptive, or set 100")
+            yield _warning(
+                config, where, what, "set 100, or remove the field, so that kube-scheduler adapts the percentage"
+            )
         elif not percentage and seen.flags.get("stamp") == "never" and sampled:
-            what = "with --stamp=never nothing brings a member's planned node into the scheduler's sample of nodes"
+            what = "with --stamp=never, a member's planned node may never be in kube-scheduler's sample of nodes"
             fix = "set percentageOfNodesToScore: 100, or run the extender with --stamp=auto"
             yield _error(config, where, what, fix)
 
@@ -583,14 +596,14 @@ def _check_profiles(seen: Observed, config: SchedulerConfig) -> Iterator[Finding
     ours = _list_schedulers(seen)
     there = {profile.scheduler for profile in config.profiles}
     for name in sorted(ours - there):
-        what = f"no profile is called {name} (--scheduler-name), so no scheduler takes the pods that name it"
+        what = f"no profile is called {name} (--scheduler-name), so kube-scheduler ignores pods with this schedulerName"
         yield _error(config, "profiles", what, f"add a profile with schedulerName: {name}")
     yield from _check_other_profiles(seen, config, there - ours)
     for profile in (each for each in config.profiles if each.scheduler not in ours):
-        what = f"the extender is every profile's: pods of {profile.scheduler} lose opportunistic batching"
+        what = f"all profiles call the extender: pods of {profile.scheduler} lose opportunistic batching"
         if not all(entry.managed for entry in config.entries):
-            what += ", and wait for Serried's answers although none of them is a gang's"
-        yield _warning(config, "profiles", what, f"run {profile.scheduler} as a kube-scheduler of its own")
+            what += ", and wait for Serried's answers although none of them is a member"
+        yield _warning(config, "profiles", what, f"run {profile.scheduler} as a separate kube-scheduler")
 
 
 def _check_other_profiles(seen: Observed, config: SchedulerConfig, others: set[str]) -> Iterator[Finding]:
@@ -603,10 +616,10 @@ def _check_other_profiles(seen: Observed, config: SchedulerConfig, others: set[s
         return
     told = set(filter(None, seen.flags.get("other-profiles", "").split(",")))
     for name in sorted(told - others):
-        what = f"no profile is called {name} (--other-profiles): another scheduler takes the room of its pods that go"
+        what = f"no profile is called {name} (--other-profiles): its scheduler would use what evicted pods free"
         yield _error(config, "profiles", what, f"run the extender without --other-profiles={name}")
     for name in sorted(others - told):
-        what = f"pods of {name} are evicted for no gang: --other-profiles does not name it"
+        what = f"Serried evicts no pods of {name} for a gang: --other-profiles does not name this profile"
         yield _warning(config, "profiles", what, f"run the extender with --other-profiles={name}")
 
 
@@ -619,11 +632,13 @@ def _check_lease(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]:
         return
     followed = seen.flags.get("lease", "")
     if followed and not config.elects:
-        what = f"leaderElect is false, and the extender waits for the Lease {followed} that its scheduler would hold"
-        yield _error(config, "leaderElection.leaderElect", what, "set leaderElect: true, or run it with --lease=")
+        what = f"leaderElect is false, but the extender waits until its kube-scheduler holds the Lease {followed}"
+        yield _error(
+            config, "leaderElection.leaderElect", what, "set leaderElect: true, or run the extender with --lease="
+        )
     elif followed and followed != config.lease:
         namespace, _, name = followed.partition("/")
-        what = f"the scheduler holds the Lease {config.lease}, and the extender follows {followed}: it never leads"
+        what = f"kube-scheduler holds the Lease {config.lease}, but the extender follows {followed}, so it never leads"
         yield _error(config, "leaderElection", what, f"set resourceNamespace: {namespace} and resourceName: {name}")
 
 

@@ -91,7 +91,7 @@ def run_checks(seen: Observed, areas: Collection[Area] = tuple(Area)) -> list[Fi
     return sorted(found, key=lambda finding: _ORDER.index(finding.severity))
 
 
-_FIX_UNREAD = "run the check as an administrator, or name what it needs: --server, --scheduler-config"
+_FIX_UNREAD = "run the check as an administrator, or set --server and --scheduler-config"
 
 
 CHECK_EXAMPLES = """
@@ -212,7 +212,7 @@ _AREAS_THAT_NEED_FLAGS = (Area.SCHEDULER, Area.RIGHTS, Area.POLICIES, Area.CLUST
 """The areas whose checks depend on the extender's flags and API level, which only the extender knows."""
 
 
-_DEFAULTS = "the defaults stood in for them"
+_DEFAULTS = "the check used the default flags instead"
 
 
 async def collect(target: Target, file: str, areas: Collection[Area]) -> Observed:
@@ -252,7 +252,7 @@ async def collect_cluster(client: ApiClient, home: str, server: str) -> Observed
 async def _ask_flags(seen: Observed, target: Target, file: str) -> Observed:
     found = await _ask_extender(seen, target)
     if found.silence:
-        said = f"{file} calls the extender by TLS, so it has to be asked for its flags: {found.silence}"
+        said = f"{file} calls the extender by TLS, so the check has to ask the extender for its flags: {found.silence}"
         raise CommandError(ExitCode.UNREACHABLE, said)
     return found
 
@@ -368,7 +368,7 @@ class _Collector:
             return Finding(Severity.ERROR, Area.EXTENDER, where, what, "serried install")
         there = others[0]["metadata"]["namespace"]
         fix = f"serried check --serried-namespace {there}"
-        return Finding(Severity.ERROR, Area.EXTENDER, where, f"{what}; it is in namespace {there}", fix)
+        return Finding(Severity.ERROR, Area.EXTENDER, where, f"{what}, but in namespace {there}", fix)
 
     async def _find_deployment(self) -> JSON | None:
         with suppress(NotFound):

@@ -11,6 +11,7 @@ from cli.check.durations import DAY, HOUR, format_duration
 from cli.check.installed import Piece
 from cli.check.kueue import Configuration, Flavor, Kueue
 from cli.check.observed import Area, Finding, Observed, Severity, read_minor
+from serried.api.names import count_things
 from serried.api.resources import Amounts
 
 GATE_POLICY = "serried-gate"
@@ -53,7 +54,7 @@ def _check_readiness(configuration: Configuration) -> Iterator[Finding]:
     if wait.timeout < _LEAST_TIMEOUT:
         what = (
             f"Kueue evicts a gang that is not ready {format_duration(wait.timeout)} after its admission, also one that "
-            "Serried holds because it has no room yet: its pods are deleted, and it waits in Kueue's queue again"
+            "Serried holds because it does not fit yet: Kueue deletes its pods and puts it into the queue again"
         )
         yield _warn(f"{source}: waitForPodsReady.timeout", what, "set waitForPodsReady.timeout: 24h")
     if 0 < wait.recovery_timeout < _LEAST_RECOVERY:
@@ -63,7 +64,7 @@ def _check_readiness(configuration: Configuration) -> Iterator[Finding]:
         )
         yield _warn(f"{source}: waitForPodsReady.recoveryTimeout", what, "set waitForPodsReady.recoveryTimeout: 1h")
     if wait.blocks_admission:
-        what = "Kueue admits no other workload while one gang is admitted and waits for room"
+        what = "Kueue admits no other workload while an admitted gang waits for free resources"
         yield _warn(f"{source}: waitForPodsReady.blockAdmission", what, "set waitForPodsReady.blockAdmission: false")
     if wait.requeues_by_eviction:
         what = (
@@ -87,11 +88,11 @@ def _check_topology_owners(kueue: Kueue, demands: Collection[TopologyDemand]) ->
     if not both:
         return
     what = (
-        f"Kueue chooses the nodes of workloads with this flavor (topologyName), and {_count(both)} of its namespaces "
+        f"Kueue chooses the nodes of workloads with this flavor (topologyName), but {_count(both)} of its namespaces "
         f"{_agree(both)} a domain of Serried, too ({_name_some(sorted({each.where for each in both}))}): where the two "
-        "contradict, the gang cannot have both"
+        "contradict, no node satisfies the gang"
     )
-    fix = f"leave topologyName out of the flavor, or the required topology out of these ({_PAGE})"
+    fix = f"remove topologyName from the flavor, or the required topology from these objects ({_PAGE})"
     yield _warn(_name_flavors(kueue.topology_flavors), what, fix)
 
 
@@ -104,10 +105,10 @@ def _check_outsiders(kueue: Kueue, flavor: Flavor, nodes: Collection[str]) -> It
     if not found:
         return
     what = (
-        f"pods on its nodes are not Kueue's ({len(found)}: {_name_some(found)}): Kueue does not see what Serried keeps "
-        "for such pods before they are bound, assigns the same nodes, and its gangs wait there"
+        f"Kueue does not manage {count_things(len(found), 'pod')} on its nodes ({_name_some(found)}): it does not "
+        "see the nodes that Serried reserves for such pods, and assigns the same nodes, so its gangs wait"
     )
-    fix = "keep other pods off these nodes by a taint that the flavor tolerates, or start them by a LocalQueue, too"
+    fix = "add a taint to these nodes that only the flavor tolerates, or start the other pods by a LocalQueue, too"
     yield _warn(_name_flavors((flavor,)), what, fix)
 
 
@@ -132,8 +133,8 @@ def _check_quotas(
             if amount > there[resource] and resource not in computed:
                 what = (
                     f"ClusterQueues {_name_some(sorted(queues[flavor.name]))} may use {_format(resource, amount)} of "
-                    f"{resource}, and its nodes ({len(names)}) have {_format(resource, there[resource])}: Kueue admits "
-                    "gangs that then wait for room"
+                    f"{resource}, but its nodes ({len(names)}) have {_format(resource, there[resource])}: Kueue admits "
+                    "gangs that then wait for resources"
                 )
                 fix = "lower nominalQuota to what the nodes have, or add nodes"
                 yield _warn(_name_flavors((flavor,)), what, fix)
@@ -148,10 +149,10 @@ def check_autoscalers(seen: Observed) -> Iterator[Finding]:
         return
     where = ", ".join(names)
     if len(names) > 1:
-        what = "both read the same pods that wait, so nodes may be bought twice for one gang"
+        what = "both add nodes for the same waiting pods, so one gang may get nodes twice"
         fix = (
-            "let one of them serve the nodes of gangs; if one is gone, delete its trace: the CRDs of karpenter.sh, or "
-            "kubectl -n kube-system delete configmap cluster-autoscaler-status"
+            "let only one of them add nodes for gangs. If one is removed, delete its remains: the CRDs of "
+            "karpenter.sh, or kubectl -n kube-system delete configmap cluster-autoscaler-status"
         )
         yield _warn(where, what, fix)
     yield from _check_gate(seen, where)
@@ -166,8 +167,8 @@ def _check_gate(seen: Observed, where: str) -> Iterator[Finding]:
     """
     hold, is_ignored = seen.flags.get("hold"), seen.flags.get("autoscaler") == "none"
     if is_ignored and hold == "gate":
-        what = "autoscalers do not look at pods with a scheduling gate, and --autoscaler=none never asks for nodes"
-        yield _warn(where, f"{what}: a gang gets no nodes", "run the extender with --autoscaler=auto")
+        what = "autoscalers ignore pods with a scheduling gate, and with --autoscaler=none Serried never asks for nodes"
+        yield _warn(where, f"{what}: gangs get no new nodes", "run the extender with --autoscaler=auto")
         return
     reason, fix = "", ""
     if hold == "filter":
@@ -175,24 +176,24 @@ def _check_gate(seen: Observed, where: str) -> Iterator[Finding]:
     elif is_ignored:
         reason, fix = "the extender runs with --autoscaler=none", "run the extender with --autoscaler=auto"
     elif hold != "gate" and (seen.selfcheck or {}).get("schedulesGangs"):
-        reason = "beside kube-scheduler's own gang scheduling, which is on, they are held by filter"
+        reason = "kube-scheduler's own gang scheduling is on, so Serried holds members by filter"
         fix = "turn the feature gate GenericWorkload off in Serried's kube-scheduler"
     elif seen.policies is not None:
         reason, fix = _find_missing_gate(seen), seen.method.command_for(Piece.GATE)
         if (minor := read_minor(seen.server_version)) is not None and minor < _OLDEST_MINOR_WITH_GATE:
-            fix = f"upgrade to 1.{_OLDEST_MINOR_WITH_GATE}: older API servers have no such policies"
+            fix = f"upgrade to 1.{_OLDEST_MINOR_WITH_GATE}: older API servers have no MutatingAdmissionPolicies"
     if reason:
-        what = f"nodes may be bought for gangs that cannot start, as members wait without a scheduling gate: {reason}"
+        what = f"autoscalers may add nodes for gangs that cannot start, as members have no scheduling gate: {reason}"
         yield _warn(where, what, fix)
 
 
 def _find_missing_gate(seen: Observed) -> str:
     """Return a phrase that says which object of the scheduling gate is missing, "" if none is known to be missing."""
     if GATE_POLICY not in (seen.policies or ()):
-        return f"there is no MutatingAdmissionPolicy {GATE_POLICY}"
+        return f"the MutatingAdmissionPolicy {GATE_POLICY} does not exist"
     if GATE_POLICY not in seen.bound_policies:
         return f"the MutatingAdmissionPolicy {GATE_POLICY} has no binding"
-    return f"there is no ConfigMap {_GATE_SWITCH}" if seen.gate_switch is False else ""
+    return f"the ConfigMap {_GATE_SWITCH} does not exist" if seen.gate_switch is False else ""
 
 
 def _check_new_nodes(seen: Observed, where: str) -> Iterator[Finding]:
@@ -212,12 +213,12 @@ def _check_new_nodes(seen: Observed, where: str) -> Iterator[Finding]:
     for key, demands in sorted(asking.items()):
         names = sorted({each.where for each in demands})
         what = (
-            f"{_count(demands)} {_agree(demands)} one domain of {key} ({_name_some(names)}), and it is not known that "
-            "new nodes have this label: nobody is asked for nodes for them"
+            f"{_count(demands)} {_agree(demands)} one domain of {key} ({_name_some(names)}), but Serried does "
+            "not know whether new nodes get this label, so it asks for no nodes for them"
         )
-        fix = f"run the extender with --autoscaler-labels={','.join(sorted({*told, key}))} if the nodes get it"
+        fix = f"run the extender with --autoscaler-labels={','.join(sorted({*told, key}))} if new nodes get the label"
         if seen.autoscalers is not None and seen.autoscalers.karpenter:
-            fix = f"name it in spec.template of a NodePool (metadata.labels or spec.requirements), or {fix}"
+            fix = f"name the label in spec.template of a NodePool (metadata.labels or spec.requirements), or {fix}"
         yield _warn(where, what, fix)
 
 

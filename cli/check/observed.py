@@ -129,7 +129,7 @@ def _in_both(*resources: str) -> str:
 _REVIEWS = _extra(
     "create",
     "tokenreviews.authentication.k8s.io subjectaccessreviews.authorization.k8s.io",
-    "metrics and debug pages cannot be read over the network",
+    "nobody can read metrics and debug pages over the network",
 )
 
 _PARENTS = tuple(PARENTS.values())
@@ -143,14 +143,14 @@ _NO_LEVELS = "Jobs that name a level of the topology, such as rack, wait"
 
 NEEDS: dict[str, tuple[Need, ...]] = {
     EXTENDER: (
-        Need("list watch", "nodes", "nothing is planned"),
+        Need("list watch", "nodes", "Serried plans no gang"),
         _extra("patch", "nodes", "an autoscaler may remove nodes on which a gang is about to start"),
-        Need("get list watch", "pods", "nothing is planned"),
+        Need("get list watch", "pods", "Serried plans no gang"),
         _of_component(
             "list watch",
             "persistentvolumes persistentvolumeclaims storageclasses.storage.k8s.io csidrivers.storage.k8s.io"
             " csistoragecapacities.storage.k8s.io csinodes.storage.k8s.io",
-            "Serried learns only from the scheduler's refusals on which nodes a member can have its volumes",
+            "only kube-scheduler's rejections tell Serried on which nodes a member can have its volumes",
         ),
         _of_component(
             "list watch",
@@ -158,15 +158,15 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             " devicetaintrules.resource.k8s.io",
             "only kube-scheduler can count devices, and extended resources that are devices",
         ),
-        _extra("list watch", "namespaces", "only the scheduler knows which namespaces an affinity means by label"),
-        Need("list watch", "jobs.batch", "nothing is planned, and pods of Jobs wait as JobUnknown"),
+        _extra("list watch", "namespaces", "only kube-scheduler knows which namespaces an affinity selects by label"),
+        Need("list watch", "jobs.batch", "Serried plans no gang, and pods of Jobs wait with reason JobUnknown"),
         *(_extra("list watch", f"{row.plural}.{row.group}", f"{_name_gangs(row)} are no gangs") for row in _PARENTS),
         Need(
             "list watch",
             _in_both("podgroups", "workloads", "compositepodgroups"),
-            "gangs wait: WorkloadAPIMissing",
+            "gangs wait with reason WorkloadAPIMissing",
         ),
-        Need("list watch", "priorityclasses.scheduling.k8s.io", "the priority of a group's class does not count"),
+        Need("list watch", "priorityclasses.scheduling.k8s.io", "Serried ignores the PriorityClass of groups"),
         _extra("list watch", "podgroups.scheduling.x-k8s.io", "PodGroups of scheduler-plugins are no gangs"),
         Need(
             "patch",
@@ -176,40 +176,51 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         Need(
             "get list create update delete",
             "reservations.scheduling.serried.dev",
-            "no plan can be recorded, so no gang starts",
+            "Serried can record no plan, so no gang starts",
         ),
         _extra("list watch create", "topologylevels.scheduling.serried.dev", _NO_LEVELS),
         _extra("patch", "topologylevels/status.scheduling.serried.dev", _NO_LEVELS),
-        _extra("list watch", "topologies.kueue.x-k8s.io", "levels that only Kueue has labels for are unknown"),
-        _extra("list watch", "clustertopologybindings.grove.io", "levels that only Grove has labels for are unknown"),
-        Need("create", "pods/binding", "no member is bound"),
-        Need("patch", "pods/status", "members are not nominated, so the scheduler is not steered"),
-        Need("patch", "pods", "scheduling gates are not removed, and waiting members not retried at once"),
-        Need("delete", "pods", "a gang of disruption mode all is deleted only in part"),
+        _extra("list watch", "topologies.kueue.x-k8s.io", "Serried does not know levels whose labels only Kueue knows"),
+        _extra(
+            "list watch",
+            "clustertopologybindings.grove.io",
+            "Serried does not know levels whose labels only Grove knows",
+        ),
+        Need("create", "pods/binding", "Serried binds no member"),
+        Need(
+            "patch", "pods/status", "Serried nominates no member, so kube-scheduler may choose other nodes than planned"
+        ),
+        Need("patch", "pods", "Serried removes no scheduling gates, and kube-scheduler retries waiting members late"),
+        Need("delete", "pods", "Serried deletes gangs of disruption mode all only in part"),
         _extra(
             "list watch", "poddisruptionbudgets.policy", "Serried learns only from dry runs which pods may be evicted"
         ),
-        Need("create", "pods/eviction", "no pod is evicted for a gang of higher priority"),
+        Need("create", "pods/eviction", "Serried evicts no pod for a gang of higher priority"),
         _extra("create patch", "events", "no event says why a gang waits"),
         Need("list watch", "leases.coordination.k8s.io", "the extender never leads", name="serried", home=True),
-        _extra("patch", "configmaps", "new members are never held by gate", name="serried-hold", home=True),
+        _extra(
+            "patch", "configmaps", "Serried never holds new members by scheduling gates", name="serried-hold", home=True
+        ),
         _extra(
             "create",
             "podtemplates",
-            "it is unknown whether pods keep the field that names their group, and no ProvisioningRequest is made",
+            "Serried does not know whether pods keep the field that names their group, and makes no "
+            "ProvisioningRequest",
         ),
-        _extra("list", "nodepools.karpenter.sh", "gangs ask Karpenter for nodes of zones only, whatever its limits"),
-        _extra("get", "configmaps", "Cluster Autoscaler is not found", name="cluster-autoscaler-status"),
-        _extra("list", "events", "NoNodesCame does not tell what the autoscaler says"),
+        _extra(
+            "list", "nodepools.karpenter.sh", "Serried asks Karpenter for nodes by zone only, and ignores its limits"
+        ),
+        _extra("get", "configmaps", "Serried does not find Cluster Autoscaler", name="cluster-autoscaler-status"),
+        _extra("list", "events", "the reason NoNodesCame does not say why the autoscaler adds no nodes"),
         _extra(
             "get create delete",
             "provisioningrequests.autoscaling.x-k8s.io",
-            "Cluster Autoscaler is asked for the nodes of a gang one by one",
+            "Cluster Autoscaler adds the nodes of a gang one by one",
         ),
         _REVIEWS,
     ),
     CONTROLLER: (
-        Need("list watch", "pods", "PodGroups that are being deleted are not protected"),
+        Need("list watch", "pods", "users can delete PodGroups whose pods still run"),
         Need("list watch", "jobs.batch", "no Job becomes a gang"),
         *(_extra("list watch", f"{row.plural}.{row.group}", f"no {row.gang} becomes a gang") for row in _PARENTS),
         *(
@@ -226,20 +237,20 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             "Jobs get no PodGroup, or keep an outdated one",
         ),
         _extra("list watch", "compositepodgroups.scheduling.serried.dev", "groups of a tree get no priority"),
-        Need("list watch", "priorityclasses.scheduling.k8s.io", "groups get no priority at the fallback level"),
+        Need("list watch", "priorityclasses.scheduling.k8s.io", "groups get no priority if Serried's own API is used"),
         _extra("list watch", "topologylevels.scheduling.serried.dev", _NO_LEVELS),
         _extra("patch", "compositepodgroups.scheduling.serried.dev", "groups of a tree get no priority"),
         Need(
             "update",
             "podgroups/priority.scheduling.serried.dev compositepodgroups/priority.scheduling.serried.dev",
-            "groups get no priority at the fallback level",
+            "groups get no priority if Serried's own API is used",
         ),
         _extra("create patch", "events", "no event says what a Job lacks"),
-        Need("create", "leases.coordination.k8s.io", "no controller begins to work", home=True),
+        Need("create", "leases.coordination.k8s.io", "no controller starts to work", home=True),
         Need(
             "get update",
             "leases.coordination.k8s.io",
-            "no controller begins to work",
+            "no controller starts to work",
             name="serried-controller",
             home=True,
         ),
@@ -248,7 +259,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
 }
 
 _ELECTION = "leases.coordination.k8s.io"
-_LEADS = "no extender begins to lead"
+_LEADS = "no extender starts to lead"
 _SLICES = "endpointslices.discovery.k8s.io"
 _SERVED = "the Service leads to no extender"
 
@@ -346,9 +357,9 @@ class Interference(NamedTuple):
 
 
 _GANGS = Interference(
-    "it starts gangs, too: on nodes that both use, each takes room that the other has planned for, so that gangs of "
+    "it starts gangs, too: on nodes that both use, each uses resources that the other has planned with, so gangs of "
     "both start later",
-    "give each of them nodes of its own, by taints or labels (docs/faq.md)",
+    "give each of them separate nodes, by taints or labels (docs/faq.md)",
 )
 INTERFERENCES: Mapping[str, Interference] = {
     **dict.fromkeys(("volcano-scheduler", "yunikorn-scheduler", "kai-scheduler", "koord-scheduler"), _GANGS),

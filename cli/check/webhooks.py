@@ -13,11 +13,11 @@ _KINDS = ("validatingwebhookconfiguration", "mutatingwebhookconfiguration")
 _SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 
 _WRITES: Mapping[tuple[str, str], str] = {
-    ("CREATE", "pods/binding"): "no member is bound",
-    ("UPDATE", "pods/status"): "members are not nominated, so the scheduler is not steered",
-    ("UPDATE", "pods"): "scheduling gates are not removed, and waiting members not retried at once",
-    ("CREATE", "pods/eviction"): "no pod is evicted for a gang of higher priority",
-    ("DELETE", "pods"): "a gang of disruption mode all is deleted only in part",
+    ("CREATE", "pods/binding"): "Serried binds no member",
+    ("UPDATE", "pods/status"): "Serried nominates no member, so kube-scheduler may choose other nodes than planned",
+    ("UPDATE", "pods"): "Serried removes no scheduling gates, and kube-scheduler retries waiting members late",
+    ("CREATE", "pods/eviction"): "Serried evicts no pod for a gang of higher priority",
+    ("DELETE", "pods"): "Serried deletes gangs of disruption mode all only in part",
 }
 """Serried's writes to pods, as verb and resource, each with what does not work if it fails. The most harmful first."""
 
@@ -44,14 +44,17 @@ class Webhook:
 
     def describe_risk(self) -> Interference:
         """Return what happens if the webhook, which answers now, stops answering, and how to reduce the risk."""
-        what = f"it is asked about {self._written} first (failurePolicy Fail): while it does not answer, {self._result}"
-        return Interference(what, "run more than one replica of it, and let its selectors leave out the pods of gangs")
+        when = f"the API server calls it for {self._written} (failurePolicy Fail)"
+        what = f"{when}: while it does not answer, {self._result}"
+        return Interference(what, "run more than one replica of it, and exclude the pods of gangs by its selectors")
 
     def describe_outage(self) -> Interference:
         """Return what happens because the webhook's Service has no ready pod now, and how to repair it."""
         there = "/".join(self.service or ())
         what = f"no pod is ready behind its Service {there}, so {self._written} fails (failurePolicy Fail): "
-        return Interference(what + self._result, f"start it, or remove it: kubectl delete {self.configuration}")
+        return Interference(
+            what + self._result, f"start the webhook, or remove it: kubectl delete {self.configuration}"
+        )
 
     @property
     def _written(self) -> str:

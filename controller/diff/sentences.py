@@ -81,7 +81,7 @@ def foreign_scheduler_event(owner: Owner, schedulers: Iterable[str], served: Ite
     """
     asks = "to be a gang" if isinstance(owner, Job) else "for gangs"
     said = f"{_name(owner)} asks {asks}, but Serried does not serve its scheduler {', '.join(schedulers)}"
-    return EventText("SchedulerNotGangAware", f"{said}; create it anew with schedulerName {min(served)}")
+    return EventText("SchedulerNotGangAware", f"{said}; create it again with schedulerName {min(served)}")
 
 
 def no_gang_event(owner: Owner, found: NoGang) -> EventText:
@@ -95,13 +95,13 @@ def describe_no_gang(found: NoGang) -> str:
 
     ``found`` has the last two.
     """
-    remedy = f"; to make it one, create it anew with {found.remedy}" if found.remedy else ""
-    return f"its pods are placed one by one: {found.why}{remedy}"
+    remedy = f"; to make it a gang, create it again with {found.remedy}" if found.remedy else ""
+    return f"kube-scheduler places its pods one by one: {found.why}{remedy}"
 
 
 def contradiction_event(job: Job) -> EventText:
     """Return the event for a Job whose field spec.scheduling and annotation gang-policy contradict each other."""
-    said = f"spec.scheduling and the gang-policy annotation of {_name(job)} differ; spec.scheduling counts"
+    said = f"Serried ignores the annotation {GANG_POLICY} of {_name(job)}, because spec.scheduling contradicts it"
     return EventText("GangPolicyIgnored", said)
 
 
@@ -110,13 +110,15 @@ def jobs_ignored_event(parent: Parent) -> EventText:
 
     The annotation asks that the Job be a gang of its own.
     """
-    return EventText("GangPolicyIgnored", f"{_name(parent)} is one gang, so the gang-policy of its Jobs is ignored")
+    return EventText(
+        "GangPolicyIgnored", f"{_name(parent)} is one gang, so Serried ignores the annotation {GANG_POLICY} of its Jobs"
+    )
 
 
 def dependent_pods_event(parent: Parent) -> EventText:
     """Return the event for an owner that cannot be a gang: some of its pods are created only when others run."""
-    said = f"{_name(parent)} is not a gang: some of its pods wait for the node of another pod ({parent.obstacle})"
-    return EventText("NoGang", said)
+    why = f"some of its pods are created only when another pod has a node ({parent.obstacle})"
+    return EventText("NoGang", f"{_name(parent)} is not a gang: {why}")
 
 
 def too_many_stages_event(parent: Parent, count: int) -> EventText:
@@ -142,8 +144,8 @@ def upstream_basic_event(workload: Workload, job: Job) -> EventText:
 
     kube-controller-manager made the Workload.
     """
-    said = f"kube-controller-manager made Workload {workload.key.name} of {_name(job)} with policy basic, so it"
-    return EventText("NoGang", f"{said} is not a gang; to make it one, set spec.scheduling.schedulingPolicy.gang")
+    said = f"kube-controller-manager made Workload {workload.key.name} for {_name(job)} with policy basic, so the Job"
+    return EventText("NoGang", f"{said} is not a gang; to make it a gang, set spec.scheduling.schedulingPolicy.gang")
 
 
 def ignored_changes_event(owner: Owner, annotations: Sequence[str]) -> EventText:
@@ -153,14 +155,16 @@ def ignored_changes_event(owner: Owner, annotations: Sequence[str]) -> EventText
     """
     said = (
         f"{', '.join(annotations)} of {_name(owner)} changed after its PodGroup was created, which has no effect: "
-        "delete it and create it anew"
+        "delete it and create it again"
     )
     return EventText("GangChangeIgnored", said)
 
 
 def level_left_out_event(owner: Owner, levels: Sequence[str]) -> EventText:
     """Return the event for an owner that prefers topology levels for which no node label is known in this cluster."""
-    said = f"No node label stands for level {', '.join(levels)}, which {_name(owner)} prefers: it is placed without"
+    said = (
+        f"Serried knows no node label for level {', '.join(levels)} and ignores it, although {_name(owner)} prefers it"
+    )
     return EventText("LevelLeftOut", said)
 
 
@@ -172,12 +176,14 @@ def ambiguous_event(owner: Owner, problem: str) -> EventText:
 
     ``problem`` is the reason, by `describe_workloads`, `describe_templates` or `describe_groups`.
     """
-    return EventText("AmbiguousWorkload", f"{_name(owner)} is scheduled pod by pod: {problem}")
+    return EventText(
+        "AmbiguousWorkload", f"{_name(owner)} is no gang, so kube-scheduler places its pods one by one: {problem}"
+    )
 
 
 def describe_workloads(workloads: Iterable[Workload]) -> str:
     """Return the reason that several Workloads refer to the owner, as a phrase for `ambiguous_event`."""
-    return f"Workloads {_join_names(workloads)} all refer to it; exactly one must"
+    return f"Workloads {_join_names(workloads)} all refer to it, but exactly one may"
 
 
 def describe_templates(owner: Owner, workload: Workload) -> str:
@@ -186,15 +192,15 @@ def describe_templates(owner: Owner, workload: Workload) -> str:
     if isinstance(owner, Job) and owner.delegation is not None:
         return f"Workload {name} has no template {quote(owner.delegation.template)}, which its annotation names"
     if isinstance(owner, Job):
-        return f"Workload {name} has {len(workload.templates)} PodGroup templates; exactly one is needed"
-    return f"no template of Workload {name} fits: one of the name of each stage is needed"
+        return f"Workload {name} has {len(workload.templates)} PodGroup templates, but must have exactly one"
+    return f"Workload {name} needs one template with the name of each group of pods"
 
 
 def describe_groups(owner: Owner, workload: Workload, groups: Iterable[PodGroup]) -> str:
     """Return the reason that several PodGroups are for the same pods of an owner, as a phrase for `ambiguous_event`."""
     names = _join_names(groups)
     if isinstance(owner, Job):
-        return f"PodGroups {names} were all made from Workload {workload.key.name}; one must be"
+        return f"PodGroups {names} were all made from Workload {workload.key.name}, but exactly one may be"
     return f"PodGroups {names} are all for the same pods of Workload {workload.key.name}"
 
 

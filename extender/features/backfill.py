@@ -26,7 +26,7 @@ from extender.core.scheduling.planning_tasks import Unfinished
 from extender.core.scheduling.unschedulable import count_share
 from extender.options import BackfillMode
 from serried.api.group import PodGroup
-from serried.api.names import GroupKey, write_time
+from serried.api.names import GroupKey, count_things, write_time
 from serried.api.pod import Pod
 from serried.api.resources import Resources, add, count_slots, subtract, total
 from serried.api.verdict import Reason, Trait, Verdict
@@ -834,7 +834,7 @@ class Backfill(Feature):
         return self._planning_tasks.find_forecast(group, request, make)
 
     def _describe(self, group: GroupKey, forecast: Forecast) -> str:
-        place = f"{len(forecast.nodes)} nodes{f' of {forecast.domain}' if forecast.domain else ''}"
+        place = f"{count_things(len(forecast.nodes), 'node')}{f' of {forecast.domain}' if forecast.domain else ''}"
         name = self._name(group)
         if forecast.at is None:
             return f"Serried keeps {place} for {name}, and cannot tell when the gang will fit"

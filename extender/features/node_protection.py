@@ -262,5 +262,5 @@ class NodeProtection(Feature):
             self._paused_until = self._clock() + _REJECTED_SECONDS
         if not self.write_error and why != self._logged_error:
             self._logged_error = why
-            log.error("cannot protect nodes from autoscalers", extra={"node": name, "err": why})
+            log.error("cannot protect nodes from removal by autoscalers", extra={"node": name, "err": why})
         self.write_error = why

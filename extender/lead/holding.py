@@ -157,8 +157,9 @@ UNMARKED = "Unmarked"
 """The reason of the event about a member without markers, which kube-scheduler binds without its gang."""
 
 _MESSAGE = (
-    "it may be a gang's but lacks the markers scheduling.serried.dev/member and /member-bind, so kube-scheduler binds"
-    " it alone; it was made before the policy serried-marker, or without it: delete it, and let it be made anew"
+    "the pod may be a member of a gang, but it lacks the markers scheduling.serried.dev/member and /member-bind, so"
+    " kube-scheduler binds it without its gang. It was created before the policy serried-marker was installed: delete"
+    " the pod, so that its owner creates it again"
 )
 
 _MAX_EXAMPLES = 10

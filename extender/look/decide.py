@@ -24,7 +24,7 @@ from extender.options import PreemptionMode
 from extender.wiring import Core
 from serried.api.group import Leaf, PodGroup, list_leaves
 from serried.api.interpod import HOSTNAME
-from serried.api.names import GroupKey
+from serried.api.names import GroupKey, count_things
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.priority import resolve_priority
@@ -59,8 +59,13 @@ class Decision:
         if self.verdict is not None:
             return render(self.verdict)
         place = f" in {self.domain}" if self.domain else ""
-        cost = f", once {len(self.victims)} pods have ended: {', '.join(self.victims)}" if self.victims else ""
-        return f"{Reason.PLANNED}: {len(self.nodes)} members on {len(set(self.nodes.values()))} nodes{place}{cost}"
+        cost = (
+            f", once {count_things(len(self.victims), 'pod', 'have')} ended: {', '.join(self.victims)}"
+            if self.victims
+            else ""
+        )
+        members, nodes = count_things(len(self.nodes), "member"), count_things(len(set(self.nodes.values())), "node")
+        return f"{Reason.PLANNED}: {members} on {nodes}{place}{cost}"
 
 
 class Match(StrEnum):

@@ -22,7 +22,7 @@ from extender.features.repair import broken_since
 from extender.look.document import View
 from extender.wiring import Core
 from serried.api.group import Leaf
-from serried.api.names import GroupKey, write_time
+from serried.api.names import GroupKey, count_things, write_time
 from serried.cluster.cache import Store
 from serried.cluster.run_times import Trust
 from serried.ops.fork import NoAnswerError, answer_in_child
@@ -35,7 +35,6 @@ from serried.plan.explain import (
     DomainDiagnosis,
     HurdleCount,
     RunningGang,
-    count_things,
     describe_advice,
     describe_domain,
     diagnose,

@@ -106,7 +106,8 @@ def _explain_owner(store: Store, owner: Owner) -> str:
     if found is not None:
         return f"is no gang, so {describe_no_gang(found)}" + (f"; {owner.stray}" if owner.stray else "")
     if store.owners.has_started(owner_key_of(owner), owner.uid):
-        return "is no gang, so its pods are placed one by one: some ran before its PodGroup could be made"
+        why = "some ran before Serried could create its PodGroup"
+        return f"is no gang, so kube-scheduler places its pods one by one: {why}"
     return "has no PodGroup and no pods yet; see its events"
 
 

@@ -429,5 +429,5 @@ def _check_leaves(group: PodGroup, members: Iterable[Pod]) -> None:
 def _make_single(pod: Pod) -> AskedGang:
     key = GroupKey(pod.namespace, f"{_UID}{pod.name}")
     alone = PodGroup(key, pod.uid, BASIC)
-    no_gang = "it is placed by itself: it names no PodGroup"
+    no_gang = "kube-scheduler places the pod by itself: it names no PodGroup"
     return AskedGang(f"Pod {pod.namespace}/{pod.name}", alone, (replace(pod, group=key),), no_gang=no_gang)

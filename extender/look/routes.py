@@ -457,7 +457,7 @@ class ProcessPages:
         if not kinds:
             raise HTTPException(400, f"kind is one of {', '.join(comparison.kinds)}, not {kind[:100]!r}")
         if comparison.under_way:
-            raise HTTPException(429, "another comparison is being made; ask again when it is done")
+            raise HTTPException(429, "another comparison is running; try again when it has ended")
         views = [_view_drift(drift) for drift in await comparison.compare(kinds)]
         return CacheDiffView(equal=all(_is_equal(view) for view in views), kinds=views)
 
@@ -476,20 +476,20 @@ def debug_routes(core: Core, reports: Reports, level: ApiLevel, selfcheck: Calla
 
     router = APIRouter(prefix="/debug", tags=["debug"])
     page = partial(add_page, router)
-    wrong, unknown = "The answer says what a parameter may be.", "The group is not known."
-    busy = "Too many ask for advice at the same time."
+    wrong, unknown = "A parameter is invalid; the answer says which values are allowed.", "The group is not known."
+    busy = "Too many requests for advice are running."
     page("/groups", groups.list_groups, list[GroupView], bad_request=wrong)
     detail = "/groups/{namespace}/{name:path}"
     page(detail, groups.show_group, GroupDetail, bad_request=wrong, not_found=unknown, too_many_requests=busy)
-    lookup, no_kind = "/lookup/{namespace}/{kind}/{name}", "There is no such kind."
-    page(lookup, groups.look_up, bad_request=no_kind, not_found="It leads to no group.")
+    lookup, no_kind = "/lookup/{namespace}/{kind}/{name}", "The kind is unknown."
+    page(lookup, groups.look_up, bad_request=no_kind, not_found="The object belongs to no group.")
     page("/domains", nodes.list_domains)
     page("/queue", groups.show_queue, QueueView)
     page("/nodes", nodes.list_nodes, list[NodeView])
     page("/reservations", groups.list_reservations, list[ReservationView])
     page("/vacancies", groups.list_vacancies, list[VacancyView])
     page("/decisions", groups.list_decisions, list[DecisionView])
-    page("/decisions/{id}", groups.show_decision, not_found="It is not among the last decisions.")
+    page("/decisions/{id}", groups.show_decision, not_found="The decision is not among the last ones.")
     page("/selfcheck", check)
     router.include_router(snapshot_routes(core, level))
     router.include_router(whatif_routes(core))
@@ -501,6 +501,6 @@ def process_routes(settings: CommonSettings, comparison: Comparison) -> APIRoute
     pages = ProcessPages(settings, comparison)
     router = APIRouter(prefix="/debug", tags=["debug"])
     add_page(router, "/config", pages.show_config)
-    busy = "Another comparison is being made."
-    add_page(router, "/cache/diff", pages.compare, bad_request="There is no such kind.", too_many_requests=busy)
+    busy = "Another comparison is running."
+    add_page(router, "/cache/diff", pages.compare, bad_request="The kind is unknown.", too_many_requests=busy)
     return router

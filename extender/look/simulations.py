@@ -28,7 +28,7 @@ from extender.look.owners import AskedGang, find_existing, find_gangs
 from extender.look.snapshot import compress, list_writers, write_snapshot
 from extender.wiring import Core
 from serried.api.level import ApiLevel
-from serried.api.names import GroupKey, GroupKind, decode_group_key
+from serried.api.names import GroupKey, GroupKind, count_things, decode_group_key
 from serried.api.verdict import Reason, render
 from serried.cluster.cache import Store
 from serried.ops.fork import NoAnswerError, answer_in_child
@@ -42,7 +42,7 @@ _PIECE_BYTES = 1 << 16
 _SNAPSHOT_SECONDS = 60.0
 _SNAPSHOT_PAUSE_SECONDS = "5"
 
-_SNAPSHOT_BUSY = "another snapshot is being made; try again in some seconds"
+_SNAPSHOT_BUSY = "another snapshot is being written; try again in some seconds"
 
 
 class Form(StrEnum):
@@ -124,10 +124,10 @@ def snapshot_routes(core: Core, level: ApiLevel, slices: Slices | None = None) -
     router = APIRouter()
     responses = {
         **_describe_answer(),
-        400: {"description": "The answer says how a group is named."},
+        400: {"description": "The name of the group is invalid; the answer says how to write it."},
         404: {"description": "The group is not known."},
         503: {"description": f"It took more than {_SNAPSHOT_SECONDS:.0f} s of work."},
-        429: {"description": "Another snapshot is being made."},
+        429: {"description": "Another snapshot is being written."},
     }
     show = Snapshots(core, level, slices or Slices()).show_snapshot
     router.add_api_route("/snapshot", show, response_model=SnapshotView, responses=responses)
@@ -162,7 +162,7 @@ _LIMIT_SECONDS = 10.0
 _PAUSE_SECONDS = "1"
 _GIVE_WAY_SECONDS = 0.0005
 
-_BUSY = "another question is being answered; try again in a second"
+_BUSY = "another what-if request is running; try again in a second"
 
 
 class Outcome(StrEnum):
@@ -397,9 +397,9 @@ def whatif_routes(core: Core, stopwatch: Callable[[], float] = time.thread_time)
     router = APIRouter()
     responses = {
         **describe_responses(EXAMPLES["/whatif"]),
-        400: {"description": "The body or a change cannot be understood; the answer says which, and what to do."},
+        400: {"description": "The body or a change is invalid; the answer says which one, and what to do."},
         413: {"description": f"The body has more than {_MAX_BODY_BYTES} bytes."},
-        429: {"description": "Another question is being answered."},
+        429: {"description": "Another what-if request is running."},
         503: {"description": f"The answer took more than {_LIMIT_SECONDS:.0f} s of work."},
     }
     ask = Questions(core, stopwatch).ask_whatif
@@ -530,7 +530,8 @@ def _describe(found: Prediction, store: Store) -> str:
     if found.verdict is not None:
         evicted = found.preemption.victims if isinstance(found.preemption, Preemption) else ()
         count = sum(len(unit.pods) for unit in evicted)
-        return render(found.verdict) + (f"; it fits once {count} pods of lower priority have ended" if count else "")
+        cost = f"; it fits once {count_things(count, 'pod')} of lower priority {'has' if count == 1 else 'have'} ended"
+        return render(found.verdict) + (cost if count else "")
     assert found.plan is not None  # noqa: S101 - narrows for the type checker: one of the two is there
     place = f" into {found.plan.domain}" if found.plan.domain else ""
     said = f"{len(found.plan.nodes)} of {found.members} members fit{place}"

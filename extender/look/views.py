@@ -323,7 +323,7 @@ async def _inquire(inquiries: Inquiries, key: GroupKey, diagnosis: Diagnose) -> 
     except TooManyInquiriesError:
         if diagnosis is Diagnose.DOMAINS:
             return None  # the default of the page: the rest is better than an error
-        raise HTTPException(429, "too many ask for advice at the same time; ask again later") from None
+        raise HTTPException(429, "too many requests for advice are running; try again later") from None
 
 
 def _read_limit(text: str) -> int:

@@ -414,11 +414,14 @@ def find_no_gang(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = Ga
     remedies = (
         (job.finished or job.deleting, NoGang("it has ended")),
         (job.scheduler not in schedulers, explain_unserved(job.scheduler, schedulers)),
-        (job.gang_policy is GangPolicy.NO_GANG, NoGang("it says so")),
-        (gang_jobs is GangJobs.NONE, NoGang("here no Job is (--gang-jobs none)")),
+        (job.gang_policy is GangPolicy.NO_GANG, NoGang(f"it has the annotation {GANG_POLICY}: {GangPolicy.NO_GANG}")),
+        (gang_jobs is GangJobs.NONE, NoGang("Serried makes no Job a gang here (--gang-jobs none)")),
         (job.selects_itself, NoGang("it has a manualSelector", "no spec.manualSelector")),
         (job.at_once <= 1, NoGang("it runs one pod at a time", "a larger parallelism, and completions")),
-        (gang_jobs is GangJobs.ASKED, NoGang("here only Jobs that ask are (--gang-jobs asked)", ASKING)),
+        (
+            gang_jobs is GangJobs.ASKED,
+            NoGang("only Jobs that ask for it are gangs here (--gang-jobs asked)", ASKING),
+        ),
         (bool(job.managed_by), NoGang(f"{job.managed_by} makes its pods (spec.managedBy)", ASKING)),
         (
             is_decided_elsewhere(job),

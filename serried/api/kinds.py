@@ -99,7 +99,7 @@ _ROWS = (
         plural="jobsets",
         gang="JobSet",
         staged="The replicated Jobs of {owner} start one after the other ({field}), "
-        "so each of more than one pod is a gang of its own",
+        "so each of them with more than one pod is a separate gang",
         labels=PodLabels(
             name="jobset.sigs.k8s.io/jobset-name",
             uid="jobset.sigs.k8s.io/jobset-uid",
@@ -114,7 +114,7 @@ _ROWS = (
         plural="leaderworkersets",
         gang="replica",
         staged="The workers of {owner} start after their leader ({field}), "
-        "so those of each replica are a gang without it",
+        "so the workers of each replica are a gang without their leader",
         labels=PodLabels(
             name="leaderworkerset.sigs.k8s.io/name",
             replica="leaderworkerset.sigs.k8s.io/group-index",

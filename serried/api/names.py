@@ -520,6 +520,19 @@ def is_label_key(text: str) -> bool:
     return fits and _LABEL_KEY.fullmatch(text) is not None and len(text.rpartition("/")[0]) <= _MAX_PREFIX_LENGTH
 
 
+_SINGULAR = {"do": "does", "have": "has", "are": "is"}
+
+
+def count_things(count: int, word: str, verb: str = "") -> str:
+    """Return the count and the word, for texts that users read: ``1 node``, or ``4 nodes``.
+
+    ``word`` is singular. ``verb`` is plural, and "" for none: ``have`` gives ``1 node has``, or ``4 nodes have``.
+    """
+    if count == 1:
+        return " ".join(filter(None, (f"1 {word}", verb and _SINGULAR.get(verb, f"{verb}s"))))
+    return " ".join(filter(None, (f"{count} {word}s", verb)))
+
+
 def quote(value: object) -> str:
     """Return ``repr(value)`` for a message, shortened because a user's annotation may have 256 KiB."""
     text = repr(value)

@@ -230,13 +230,13 @@ def find_no_gang_parent(parent: Parent, schedulers: Collection[str]) -> NoGang |
     if parent.asks or parent.group is not None or parent.jobs_ask:
         return None
     if parent.gang_policy == GangPolicy.NO_GANG.value:
-        return NoGang("it says so")
+        return NoGang(f"it has the annotation {GANG_POLICY}: {GangPolicy.NO_GANG}")
     foreign = sorted(parent.schedulers - frozenset(schedulers))
     if foreign:
         return explain_unserved(foreign[0], schedulers)
     if not gangs_of(parent):
         return NoGang("it runs one pod at a time")
-    return NoGang("it does not ask", f"the annotation {GANG_POLICY}: {OWNER_KINDS[parent.kind].gang_policy}")
+    return NoGang("it does not ask for gangs", f"the annotation {GANG_POLICY}: {OWNER_KINDS[parent.kind].gang_policy}")
 
 
 def explain_no_gang(owner: Owner, schedulers: Collection[str], gang_jobs: GangJobs) -> NoGang | None:

@@ -292,11 +292,13 @@ def explain_missing(level: str, wanted: Collection[str], table: LevelTable | Non
         return f"TopologyLevels {DEFAULT}, which the extender writes, has no status yet"
     pool = table.find_pool(wanted)
     if pool is None:
-        return f"no node has {_join_names(sorted(wanted))}; add one that has, or name a label in its place"
+        return (
+            f"no node has {_join_names(sorted(wanted))}; add a node that has it, or name a label instead of the level"
+        )
     nodes = f"nodes with {pool.resource}" if pool.resource else "nodes"
     return (
-        f"fewer than half of the {nodes} carry any one of {_join_names(table.candidates.get(level, ()))}; "
-        f"set a label for the level in TopologyLevels {DEFAULT}, or name a label in its place"
+        f"fewer than half of the {nodes} have any one of {_join_names(table.candidates.get(level, ()))}; "
+        f"set a label for the level in TopologyLevels {DEFAULT}, or name a label instead of the level"
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Self
 
+from serried.api.names import count_things
 from serried.api.priority import PriorityMismatch
 
 
@@ -72,8 +73,8 @@ class Reason(StrEnum):
     """A reason why a gang or a pod waits.
 
     The value is the word that users see. ``sentence`` is the text for users, with placeholders for ``have``, ``need``
-    and ``key`` of the verdict. ``advice`` is what a user can do, as in ``docs/troubleshooting.md``; "" if the
-    gang does not wait for anything, for instance because it is bound.
+    and ``key`` of the verdict, such as ``{have}`` or ``{need:member,do}`` (see `_Count`). ``advice`` is what a user can
+    do, as in ``docs/troubleshooting.md``; "" if the gang does not wait for anything, for instance because it is bound.
     """
 
     stage: Stage
@@ -137,13 +138,13 @@ class Reason(StrEnum):
     MEMBER_GATED = (
         "MemberGated",
         Stage.FORMING,
-        "{have} members have a scheduling gate that another controller has to remove: {key}",
+        "{have:member,have} a scheduling gate that another controller has to remove: {key}",
         "check why the owner of the gate does not remove the gate",
     )
     NO_DOMAIN_FITS = (
         "NoDomainFits",
         Stage.WAITING,
-        "{need} members do not fit into any domain of {key}",
+        "{need:member,do} not fit into any domain of {key}",
         f"{_FREE_ROOM}, in one domain: serried top shows how full each domain is",
         Trait.NEEDS_RESOURCES,
         Trait.SAME_FOR_SHAPE,
@@ -170,7 +171,7 @@ class Reason(StrEnum):
     PLANNING = (
         "Planning",
         Stage.WAITING,
-        "Serried is planning nodes for {need} members",
+        "Serried is planning nodes for {need:member}",
         "wait: planning takes a moment",
         Trait.TRANSIENT,
         Trait.PROGRESS,
@@ -179,7 +180,7 @@ class Reason(StrEnum):
         "PlanUnfinished",
         Stage.WAITING,
         (
-            "Serried found no plan for {need} members in {have} s, and tries again with more time: "
+            "Serried found no plan for {need:member} in {have} s, and tries again with more time: "
             "more similar members are planned faster"
         ),
         "make members more alike: the same requests, selectors, tolerations and volumes are planned faster",
@@ -205,7 +206,7 @@ class Reason(StrEnum):
         "BehindHead",
         Stage.WAITING,
         (
-            "{need} members would fit, but Serried keeps the free resources for {key}, which is before this gang in "
+            "{need:member} would fit, but Serried keeps the free resources for {key}, which is before this gang in "
             "the queue"
         ),
         (
@@ -292,7 +293,7 @@ class Reason(StrEnum):
     PLANNED = (
         "Planned",
         Stage.PLANNED,
-        "kube-scheduler still has to schedule {need} planned members",
+        "kube-scheduler still has to schedule {need:planned member}",
         "nothing, or check kube-scheduler if the state lasts",
         Trait.TRANSIENT,
         Trait.PROGRESS,
@@ -308,7 +309,7 @@ class Reason(StrEnum):
     SCHEDULED = (
         "Scheduled",
         Stage.BOUND,
-        "{have} members are bound",
+        "{have:member,are} bound",
         "",
         Trait.PROGRESS,
     )
@@ -366,12 +367,21 @@ NO_USE_TO_WAIT = "so waiting does not help"
 _MAX_DOMAINS_SHOWN = 5
 
 
+class _Count(int):
+    """A number in the sentence of a reason: ``{have:member,do}`` becomes ``1 member does`` or ``2 members do``."""
+
+    def __format__(self, words: str) -> str:
+        word, _, verb = words.partition(",")
+        return count_things(int(self), word, verb) if word else str(int(self))
+
+
 def render(verdict: Verdict) -> str:
     """Return the text for users: reason, sentence, slots by domain, detail.
 
     For instance ``NoDomainFits: 8 members do not fit into any domain of rack (r1: 3, r2: 2); DETAIL``.
     """
-    text = verdict.reason.sentence.format(have=verdict.have, need=verdict.need, key=verdict.key)
+    have, need = _Count(verdict.have), _Count(verdict.need)
+    text = verdict.reason.sentence.format(have=have, need=need, key=verdict.key)
     if verdict.domains:
         shown = ", ".join(f"{d.domain}: {d.slots}" for d in verdict.domains[:_MAX_DOMAINS_SHOWN])
         more = verdict.domain_count - len(verdict.domains[:_MAX_DOMAINS_SHOWN])
@@ -387,7 +397,8 @@ def render_disruption(pod: str, why: str, others: int) -> str:
     ``pod`` is this member's name, ``why`` the reason in its condition DisruptionTarget, ``others`` the number of the
     other members.
     """
-    return f"{pod} is disrupted ({why}), and {others} more members with it, because the disruption mode is all"
+    more = count_things(others, "more member")
+    return f"{pod} is disrupted ({why}), and {more} with it, because the disruption mode is all"
 
 
 def describe_ignored(key: str, why: str) -> str:

@@ -171,7 +171,7 @@ class ApiClient:
 
     def _check_fence(self, call: Call) -> None:
         if call.method != "GET" and not self._may_write():
-            raise Fenced(str(call), Failure(0, "NotLeading", "not sent, for this instance does not lead any more"))
+            raise Fenced(str(call), Failure(0, "NotLeading", "not sent, for this instance no longer leads"))
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:

@@ -81,16 +81,22 @@ class Schemas:
         except ApiError as error:
             if version not in self._latest:
                 return self._check_by_name(version, error)
-            log.info("cannot read a schema again", extra={"version": version, "err": str(error)})
+            log.info(
+                "cannot read the schema of an API version; its last known schema is used",
+                extra={"version": version, "err": str(error)},
+            )
             return self._latest[version]
 
     def _check_by_name(self, version: str, error: ApiError) -> SchemaResult:
         if version in _KNOWN:
-            log.info("cannot read a schema", extra={"version": version, "err": str(error)})
+            log.info(
+                "cannot read the schema of an API version; the version is checked by its name",
+                extra={"version": version, "err": str(error)},
+            )
             return SchemaResult(version)
         if not isinstance(error, Forbidden | NotFound):
             raise error
-        problem = f"{NATIVE_GROUP}/{version} is not known, and its schema cannot be read: {error}"
+        problem = f"{NATIVE_GROUP}/{version} is unknown, and Serried cannot read its schema: {error}"
         return SchemaResult("", problem, problem)
 
     async def _check_by_schema(self, version: str) -> SchemaResult:
@@ -226,7 +232,7 @@ class Discovery:
 
     def _log_problems(self, refused: tuple[str, ...]) -> None:
         for problem in refused if refused != self._logged_problems else ():
-            log.error("a version of the API cannot be used", extra={"err": problem})
+            log.error("Serried cannot use a version of the API for PodGroups", extra={"err": problem})
         self._logged_problems = refused
 
 
@@ -250,12 +256,18 @@ async def stores_pod_group(client: ApiClient, level: ApiLevel, namespace: str) -
     try:
         answer = await client.ask("POST", path, params={"dryRun": "All"}, body=orjson.dumps(body))
     except ApiError as error:
-        log.info("cannot find out whether pods keep their group", extra={"err": str(error)})
+        log.info(
+            "cannot find out whether the API server keeps the field of pods that names their group",
+            extra={"err": str(error)},
+        )
         return None
     try:
         return field in answer["template"]["spec"]
     except (KeyError, TypeError):
-        log.info("cannot find out whether pods keep their group", extra={"err": f"no PodTemplate: {answer}"[:200]})
+        log.info(
+            "cannot find out whether the API server keeps the field of pods that names their group",
+            extra={"err": f"no PodTemplate: {answer}"[:200]},
+        )
         return None
 
 
@@ -294,5 +306,7 @@ async def _is_served(client: ApiClient, resource: Resource) -> bool:
     except (Unavailable, TooMany) as error:
         if not is_unreadable(error):
             raise
-        log.error("the API server cannot read what is stored of this API", extra={"err": str(error)})
+        log.error(
+            "the API server cannot read stored objects of this API; this API is not used", extra={"err": str(error)}
+        )
         return False

@@ -120,7 +120,7 @@ class Election:
             if await self._try_acquire_or_renew():
                 break
             await asyncio.sleep(self.timing.retry * (1.0 + random.uniform(0.0, _JITTER)))  # noqa: S311
-        log.info("holds the Lease", extra={"lease": str(self.lease), "holder": self.identity})
+        log.info("this process holds the Lease now", extra={"lease": str(self.lease), "holder": self.identity})
 
     async def keep(self) -> NoReturn:
         """Renew the Lease every `Timing.retry` seconds until cancelled. Call it after `acquire`.
@@ -131,7 +131,7 @@ class Election:
             await asyncio.sleep(self.timing.retry)
             if not await self._try_acquire_or_renew() and not self.leads():
                 self._renewed = None
-                raise LeaseLostError(f"the Lease {self.lease} could not be renewed")
+                raise LeaseLostError(f"this process could not renew the Lease {self.lease}")
 
     async def release(self) -> None:
         """Release the Lease if this process holds it, so that others need not wait until it expires. Never raises."""
@@ -142,7 +142,10 @@ class Election:
             async with asyncio.timeout(self.timing.release):
                 await self._release()
         except (ApiError, TimeoutError) as error:
-            log.warning("the Lease could not be given up", extra={"lease": str(self.lease), "err": str(error)})
+            log.warning(
+                "could not release the Lease; another process acquires it when it expires",
+                extra={"lease": str(self.lease), "err": str(error)},
+            )
 
     async def _release(self) -> None:
         try:
@@ -174,7 +177,11 @@ class Election:
         warns = isinstance(error, Forbidden) and str(error) != self._last_warning
         self._last_warning = str(error)
         level = logging.WARNING if warns else logging.INFO
-        log.log(level, "cannot ask for the Lease", extra={"lease": str(self.lease), "err": str(error)})
+        log.log(
+            level,
+            "cannot acquire or renew the Lease; trying again",
+            extra={"lease": str(self.lease), "err": str(error)},
+        )
 
     async def _acquire_or_renew(self) -> bool:
         found = await self._read()

@@ -240,11 +240,11 @@ class EventWriter:
             if not series.name:
                 # Forget the series, so that its next occurrence creates the Event.
                 self._series.pop(key, None)
-            log.warning("event not written", extra={"reason": series.reason, "err": str(err)})
+            log.warning("could not write an event; it is dropped", extra={"reason": series.reason, "err": str(err)})
         except Exception:
             # A bug that one Event triggers must not stop the writer for all others.
             self._count_dropped()
-            log.exception("event not written", extra={"reason": series.reason})
+            log.exception("could not write an event; it is dropped", extra={"reason": series.reason})
         finally:
             series.due = self.clock() + self.pause
             if series.queued and self._series.get(key) is series:

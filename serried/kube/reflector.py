@@ -202,7 +202,10 @@ class KnownObjects:
         except Exception as err:
             # A bug that one object triggers must not stop the stream of all others.
             fields = {"resource": str(self._resource), "object": _name_object(event), "err": repr(err)}
-            log.exception("the consumer of a watch failed", extra=fields)
+            log.exception(
+                "an internal error stopped the processing of an object from a watch; the next objects are processed",
+                extra=fields,
+            )
 
 
 def _make_tombstone(key: _Key, uid: str) -> JSON:
@@ -416,12 +419,15 @@ class Reflector:
         try:
             return await self._follow(), 0.0
         except BadLineError as err:
-            return self._log_interruption(Cause.BAD_LINE, f"a line of the watch is not understood: {err}"), 0.0
+            return self._log_interruption(Cause.BAD_LINE, f"cannot decode a line of the watch: {err}"), 0.0
         except ApiError as err:
             return await self._classify(err), err.retry_after or 0.0
         except Exception as err:
             # A bug in Serried must not stop the updates of the cache for ever.
-            log.exception("following a resource failed", extra={"resource": str(self.resource)})
+            log.exception(
+                "an internal error stopped the watch of a resource; it is started again",
+                extra={"resource": str(self.resource)},
+            )
             return self._log_interruption(Cause.DEFECT, repr(err)), 0.0
         finally:
             self._slice.reset()
@@ -447,7 +453,9 @@ class Reflector:
     async def _handle_not_found(self, err: NotFound) -> Cause:
         if self._absence.observe(time.monotonic()):
             return await self._drop_unserved()
-        return self._log_interruption(Cause.MISSING, f"{err}; the known objects are kept, and it is asked again")
+        return self._log_interruption(
+            Cause.MISSING, f"{err}; the cache keeps its objects, and the request is sent again"
+        )
 
     def _handle_forbidden(self, err: Forbidden) -> Cause:
         if self._denial.observe(time.monotonic()):

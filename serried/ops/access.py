@@ -167,7 +167,7 @@ _MAX_PATH = 1000
 _MAX_TOKEN = 16_384
 
 _HOW = (
-    "come by kubectl port-forward, or show the token of a user whom the ClusterRole serried-debug-reader is bound to "
+    "use kubectl port-forward, or send the token of a user whom the ClusterRole serried-debug-reader is bound to "
     "(docs/operations.md, Who may look)"
 )
 
@@ -217,21 +217,19 @@ class Guard:
         if self._needs_token(scope) and (refusal := await self._check_token(scope)) is not None:
             return refusal
         crowded = self._readers >= _MAX_READERS
-        return _make_error(503, "too many readers are answered, come back later") if crowded else None
+        return _make_error(503, "too many requests are running: try again later") if crowded else None
 
     async def _check_token(self, scope: Scope) -> Response | None:
         """Return the error response if the token is missing, invalid or not enough for the path; None if it is fine."""
         if scope["scheme"] != "https" and not is_loopback(scope):
-            return _make_error(
-                400, "this is plain HTTP, and a token would be seen on its way: ask by https, or " + _HOW
-            )
+            return _make_error(400, "this is plain HTTP, on which others can read a token: use https, or " + _HOW)
         if len(scope["path"]) > _MAX_PATH:
             return _make_error(414, f"the path is longer than {_MAX_PATH} characters")
         token = read_token(scope["headers"])
         if not token:
             return _make_error(401, self._name_need(scope) + _HOW)
         if len(token) > _MAX_TOKEN:
-            return _make_error(401, f"the token is longer than {_MAX_TOKEN} characters, which no token is")
+            return _make_error(401, f"the token is longer than {_MAX_TOKEN} characters, so it is not valid")
         scope[_LIMIT_KEY] = self._reviews.cache_seconds
         return await self._review(token, scope)
 
@@ -243,8 +241,8 @@ class Guard:
 
     def _name_need(self, scope: Scope) -> str:
         if self._demand is TokenDemand.REMOTE and is_loopback(scope):
-            return "a bearer token is needed where this is called by a name: ask for localhost or 127.0.0.1, or "
-        return "a bearer token is needed here: "
+            return "a request to a host name needs a bearer token: use localhost or 127.0.0.1, or "
+        return "this address requires a bearer token: "
 
     async def _review(self, token: str, scope: Scope) -> Response | None:
         verb, path = scope["method"].lower(), scope["path"]
@@ -255,12 +253,17 @@ class Guard:
             if await self._reviews.allows(caller, verb, path):
                 return None
         except Forbidden as error:
-            log.error("tokens cannot be reviewed", extra={"err": str(error)})
+            log.error(
+                "the API server does not let Serried review tokens, so requests with tokens are rejected",
+                extra={"err": str(error)},
+            )
             return _make_error(503, "Serried's ServiceAccount may not review tokens: apply manifests/kustomize/rbac")
         except ApiError as error:
-            log.warning("the API server does not say whose token it is", extra={"err": str(error)})
+            log.warning(
+                "could not review the token of a request, so the request is rejected", extra={"err": str(error)}
+            )
             return _make_error(
-                503, "the API server, which knows whose token it is, does not answer: try again, or " + _HOW
+                503, "the API server does not answer, so Serried cannot check the token: try again, or " + _HOW
             )
         return _make_error(403, f"{caller.name} may not {verb} {path}: bind the ClusterRole serried-debug-reader to it")
 

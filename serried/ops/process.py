@@ -82,10 +82,10 @@ def run_process(name: str, settings: CommonSettings, ops: Address, metrics: Metr
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(Process(name, settings, metrics).run(ops, build))
     except CredentialsError as error:
-        log.error("no access to a cluster", extra={"err": str(error)})
+        log.error("the process ends, because it has no usable credentials for a cluster", extra={"err": str(error)})
         return 1
     except CertificateError as error:
-        log.error("certificates that cannot be used", extra={"err": str(error)})
+        log.error("the process ends, because it cannot load its certificates", extra={"err": str(error)})
         return 1
 
 
@@ -179,7 +179,7 @@ class Process:
                 if work.done():
                     return await work
                 level = change.result()
-                log.warning("the cluster serves another API now, so all work begins anew")
+                log.warning("the cluster serves another API for PodGroups now, so the process fills its caches again")
             finally:
                 change.cancel()
                 work.cancel()
@@ -206,7 +206,10 @@ class Process:
             try:
                 found = await discovery.find()
             except ApiError as error:
-                log.info("cannot ask which API the cluster serves", extra={"err": str(error)})
+                log.info(
+                    "cannot find out whether the cluster still serves the same API; trying again later",
+                    extra={"err": str(error)},
+                )
                 continue
             if _are_same(found, before) and not _are_same(found, level):
                 if found != level:
@@ -236,7 +239,9 @@ class Process:
             return 0
         for name, task in ended:
             error = None if task.cancelled() else task.exception()
-            log.error("the process ends, because a part of it has ended", exc_info=error, extra={"part": name})
+            log.error(
+                "the process ends, because one of its parts ended unexpectedly", exc_info=error, extra={"part": name}
+            )
         return 1
 
     def readiness(self) -> Mapping[str, bool]:

@@ -171,7 +171,7 @@ class Intake:
             try:
                 connection, address = await self._loop.sock_accept(listener)
             except OSError as error:
-                log.warning("a connection cannot be accepted", extra={"err": str(error)})
+                log.warning("could not accept a connection; trying again", extra={"err": str(error)})
                 await asyncio.sleep(_ACCEPT_RETRY_SECONDS)
                 continue
             self._start_task(connection, address[0])
@@ -334,7 +334,7 @@ class _Connection(H11Protocol):
 
     def abort(self, why: str) -> None:
         """Log ``why``, and close the connection without sending the rest of an answer."""
-        log.warning("a connection is given up", extra={"why": why})
+        log.warning("the server closes a connection before its answer is complete", extra={"why": why})
         self.transport.abort()
 
 

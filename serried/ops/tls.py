@@ -96,12 +96,10 @@ class ReloadingContext(ssl.SSLContext):
         try:
             self.current = make_context(self._files)
         except CertificateError as error:
-            log.warning(
-                "certificates have changed and cannot be used; the old ones serve on", extra={"why": str(error)}
-            )
+            log.warning("cannot load changed certificates; the old ones stay in use", extra={"why": str(error)})
         else:
             self.expiries = _read_expiries(self._files)
-            log.info("certificates have changed, and are used from now on", extra={"files": self._files.names()})
+            log.info("changed certificates are loaded and in use", extra={"files": self._files.names()})
 
 
 _IN_USE: WeakSet[ReloadingContext] = WeakSet()
@@ -162,7 +160,7 @@ class _LoggingSSLObject(ssl.SSLObject):
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
         except ssl.SSLError as error:
-            log.warning("a caller is refused by TLS", extra={"why": str(error)})
+            log.warning("a TLS handshake with a client failed", extra={"why": str(error)})
             raise
 
 
@@ -224,7 +222,10 @@ def _list_expiries_in(name: str) -> list[float]:
     try:
         certificates = x509.load_pem_x509_certificates(Path(name).read_bytes())
     except (OSError, ValueError, x509.InvalidVersion) as error:
-        log.warning("the expiry of these certificates cannot be read", extra={"file": name, "why": str(error)})
+        log.warning(
+            "cannot read when certificates expire; /debug/selfcheck does not warn of their expiry",
+            extra={"file": name, "why": str(error)},
+        )
         return []
     return [certificate.not_valid_after_utc.timestamp() for certificate in certificates]
 

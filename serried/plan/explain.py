@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from serried.api.names import count_things
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.api.resources import DEVICES, PODS, PROVIDED, Resources, add, capacity, count_slots, subtract
@@ -75,11 +76,6 @@ class Diagnosis:
 
     hurdles: tuple[HurdleCount, ...]
     """The reasons why no member fits on a node, with the number of nodes in all domains, the most frequent first."""
-
-
-def count_things(count: int, word: str) -> str:
-    """Return the count and the word, with an s unless it is one, like ``1 node`` or ``4 nodes``."""
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def describe_domain(found: DomainDiagnosis, need: int) -> str:

@@ -82,7 +82,9 @@ async def test_why_a_gang_waits_is_the_first_thing_that_is_seen(page: Page) -> N
     await expect(page.get_by_role("heading", name="language/job/train-llm")).to_be_focused()
     article = page.get_by_role("article", name="One gang")
     await expect(article).to_contain_text("Number 1 of 2 in the queue")
-    await expect(article).to_contain_text("16 nodes of rack-0 are kept for it. Room is expected in 55 min")
+    await expect(article).to_contain_text(
+        "Serried keeps 16 nodes of rack-0 for this gang. The gang is expected to fit in 55 min"
+    )
     await expect(article).to_contain_text("16 members together in one rack")
 
 
@@ -163,7 +165,7 @@ async def test_the_gate_of_a_member_is_named(page: Page, url: str, world: Harnes
 async def test_who_has_to_go_for_a_gang_is_named(page: Page, url: str) -> None:
     await page.goto(f"{url}#/gangs/language/urgent-eval")
     article = page.get_by_role("article", name="One gang")
-    await expect(article.get_by_role("heading", name="Who has to go")).to_be_visible()
+    await expect(article.get_by_role("heading", name="Pods that are evicted")).to_be_visible()
     await expect(article).to_contain_text(re.compile(r"\d+ pods of lower priority have to end in rack-\d+:"))
     await expect(article.locator("ul.names").get_by_role("listitem").first).to_contain_text("/")
 
@@ -175,7 +177,7 @@ async def test_who_has_to_go_for_a_gang_is_named(page: Page, url: str) -> None:
             [budget("web").selecting(app="web")],
             SCHEDULER,
             1,
-            "No eviction would help: in the cluster, protection is in the way"
+            "No eviction would help in the cluster. Obstacle: protection"
             " (2 pods: their PodDisruptionBudgets do not allow it).",
             id="a budget",
         ),
@@ -183,12 +185,12 @@ async def test_who_has_to_go_for_a_gang_is_named(page: Page, url: str) -> None:
             [],
             "default-scheduler",
             1,
-            "No eviction would help: in the cluster, protection is in the way"
+            "No eviction would help in the cluster. Obstacle: protection"
             " (2 pods: another scheduler serves these pods, and would take the freed resources).",
             id="another scheduler",
         ),
         pytest.param(
-            [], SCHEDULER, 4, "No eviction would help: in the cluster, room is in the way.", id="the size of the nodes"
+            [], SCHEDULER, 4, "No eviction would help in the cluster. Obstacle: room.", id="the size of the nodes"
         ),
     ],
 )
@@ -275,7 +277,7 @@ async def test_decisions_are_filtered_by_reason_and_by_words(page: Page) -> None
 async def test_a_job_is_asked_about_and_nothing_is_created(page: Page, world: Harness) -> None:
     known = (len(world.store.pods), len(world.store.groups), len(world.heard.verdicts))
     await page.get_by_role("link", name="What if").click()
-    await expect(page.locator("#manifests-help")).to_contain_text(f"Read are {READ}, as YAML or JSON")
+    await expect(page.locator("#manifests-help")).to_contain_text(f"Serried reads {READ}, as YAML or JSON")
     await page.get_by_role("button", name="Use an example").click()
     await page.get_by_role("button", name="Would it fit?").click()
     answer = page.locator(".answer")
@@ -427,7 +429,7 @@ async def test_few_nodes_are_drawn_as_large_as_there_is_room_with_all_their_leve
 
 async def test_the_map_is_pointed_at(page: Page) -> None:
     await page.locator("#canvas").hover(position={"x": 30, "y": 85})
-    await expect(page.locator("#tip")).to_contain_text("kept for the first in the queue")
+    await expect(page.locator("#tip")).to_contain_text("kept for the first gang in the queue")
 
 
 async def test_the_table_says_what_the_map_shows(page: Page) -> None:
@@ -474,7 +476,7 @@ async def test_a_standby_says_that_another_one_leads(page: Page, world: Harness)
     notice = page.locator("#notice")
     await expect(notice).to_be_hidden()
     world.term.active = False
-    await expect(notice).to_have_text("This extender does not lead: another one plans.")
+    await expect(notice).to_have_text("This extender does not lead: another extender plans.")
 
 
 async def test_an_empty_cluster_says_what_to_do(browser: Browser) -> None:

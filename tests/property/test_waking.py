@@ -23,7 +23,7 @@ sources = st.integers(0, 1 << 32).map(Random)
 
 
 def start() -> Harness:
-    """A process that knows nothing yet, keeps no room and evicts nobody. Its clock stands still."""
+    """A process that knows nothing yet, keeps no room and evicts no pods. Its clock stands still."""
     return Harness(backfill=BackfillMode.OFF, preemption=PreemptionMode.OFF)
 
 

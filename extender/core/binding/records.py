@@ -174,7 +174,7 @@ class Records:
 
     def _check_term(self, what: str) -> None:
         if not self._leads():
-            raise Conflict(what, Failure(409, "NotLeading", "this instance does not lead any more"))
+            raise Conflict(what, Failure(409, "NotLeading", "this instance no longer leads"))
 
     async def _read_before_write(self, key: GroupKey) -> None:
         found = await self._read(key)
@@ -273,7 +273,7 @@ class Records:
         decoded is deleted. If the API server does not let this process write or delete a record, its reservation is
         returned all the same, and later writes and deletes try again.
 
-        Raise ApiError if the API server does not answer; Conflict if this instance does not lead any more; and Invalid,
+        Raise ApiError if the API server does not answer; Conflict if this instance no longer leads; and Invalid,
         before any write, if a record has the format of a later release: it may be committed.
         """
         self._terms += 1

@@ -265,7 +265,7 @@ class CycleRunner:
     def _give_up(self, cycle: BindingCycle, verdict: Verdict) -> None:
         """End a cycle of which no Binding was sent, and release its slots. ``verdict`` is the reason to report.
 
-        If this instance does not lead any more, end it here without a write: the next leader continues it.
+        If this instance no longer leads, end it here without a write: the next leader continues it.
         """
         if cycle.over:
             return
@@ -593,7 +593,7 @@ class CycleRunner:
     def _reassign_refused(self, cycle: BindingCycle, uid: str, refusal: Refusal) -> None:
         """Give a member beyond the quorum another slot, or drop it, because the permit has refused its Binding.
 
-        If the reason is that this instance does not lead any more, end the cycle here without a write.
+        If the reason is that this instance no longer leads, end the cycle here without a write.
         """
         if refusal.obstacle is Obstacle.TERM:
             self._cycle_updates.endings.hand_over(cycle)

@@ -148,7 +148,7 @@ class Refusal:
     text: str
 
 
-NOT_LEADING = Refusal(Obstacle.TERM, "this instance does not lead any more")
+NOT_LEADING = Refusal(Obstacle.TERM, "this instance no longer leads")
 
 
 class Permit:

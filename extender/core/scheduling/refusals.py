@@ -41,9 +41,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
+from serried.api.names import count_things
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
-from serried.plan.explain import count_things
 
 _CONDITION_SECONDS = 120.0
 """The seconds for which a node is avoided because of what a pod's condition says, if the condition does not change."""

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 from extender.core.feature import NO_REPAIR, Repair
 from extender.core.scheduling.binding_cycle import BindingCycle
 from serried.api.group import Branch, Leaf, PodGroup, Tree, list_branches, list_groups, list_leaves
-from serried.api.names import GroupKey, GroupKind
+from serried.api.names import GroupKey, GroupKind, count_things
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.priority import HIGHEST_GROUP_PRIORITY
@@ -122,12 +122,14 @@ def describe_uncounted(members: Collection[Pod], store: Store) -> list[str]:
     A plan treats these devices and resources as unlimited.
     """
     missing, provided = _split_uncounted(members)
-    said = [f"{_count(members, name)} members ask for {name}, which no node has" for name in missing]
+    said = [f"{count_things(_count(members, name), 'member', 'ask')} for {name}, which no node has" for name in missing]
     said += [
-        (f"{_count(members, name)} members ask for {name}, which only kube-scheduler can count") for name in provided
+        f"{count_things(_count(members, name), 'member', 'ask')} for {name}, which only kube-scheduler can count"
+        for name in provided
     ]
     if claiming := [pod for pod in members if pod.device_claims and pod.only_scheduler_counts]:
-        said.append(f"{len(claiming)} members claim devices, which only kube-scheduler can count{_explain(claiming)}")
+        who = count_things(len(claiming), "member", "claim")
+        said.append(f"{who} devices, which only kube-scheduler can count{_explain(claiming)}")
     said += [pod.uncountable for pod in members if pod.uncountable and not pod.claim_refs][:1]
     keys = {_pod_group_of(pod, store.members) for pod in members}
     groups = [store.groups.get(key) for key in keys if key is not None]

@@ -141,7 +141,7 @@ class CycleEndings:
     def hand_over(self, cycle: BindingCycle) -> None:
         """End a cycle when the term ends, without a report or a write: the next leader continues with its record."""
         uids = cycle.reservation.slots.keys() | _list_nominated(cycle)
-        cycle.end("serried: this instance does not lead any more")
+        cycle.end("serried: this instance no longer leads")
         self._detach(cycle)
         self._outbox.put(Release(frozenset(uids)))
 

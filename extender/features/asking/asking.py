@@ -715,7 +715,7 @@ class Asking(Feature):
         )
         self.asks[group] = ask
         self._remembered[group] = None
-        text = "asking an autoscaler for nodes for a gang"
+        text = "Serried asks an autoscaler for nodes for a gang"
         log.info(text, extra={**name_group(group), "target": str(target), "have": target.have})
         self._continue_ask(group, ask, self._context.clock())
         self._requeue(group)

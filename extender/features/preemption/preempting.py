@@ -39,7 +39,7 @@ from extender.core.timeline import Milestone
 from extender.evictions import Rehearsal, find_running, remove_disruption_target, set_disruption_target
 from extender.features.preemption.units import Units
 from extender.options import EvictionMethod
-from serried.api.names import PREEMPTED, GroupKey
+from serried.api.names import PREEMPTED, GroupKey, count_things
 from serried.api.pod import Pod
 from serried.api.reservation import Reservation, Victim, describe_preemption, name_victims
 from serried.api.verdict import Reason, Verdict
@@ -427,7 +427,7 @@ class Preempting:
         names = name_victims(victims)
         self._timelines.note(pending.group, Milestone.PREEMPTING)
         self._status.report_preemption(
-            pending.group, f"Serried evicts {len(victims)} pods of lower priority for the gang: {names}"
+            pending.group, f"Serried evicts {count_things(len(victims), 'pod')} of lower priority for the gang: {names}"
         )
         for victim in victims:
             if self._find(victim) is not None:
@@ -506,7 +506,7 @@ class Preempting:
 
         ``evicted`` are the UIDs of those ``victims`` whose eviction the API server has accepted; they keep the
         condition. ``whole`` are the groups that have it because all their pods were to be evicted; those of which pods
-        stay lose it. Does nothing if this instance does not lead any more.
+        stay lose it. Does nothing if this instance no longer leads.
         """
         if not self._term.leads():
             return

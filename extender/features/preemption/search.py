@@ -34,7 +34,7 @@ from extender.features.preemption.units import (
 )
 from extender.options import EvictionMethod, PreemptionMode
 from serried.api.group import PodGroup
-from serried.api.names import GroupKey
+from serried.api.names import GroupKey, count_things
 from serried.api.reservation import Reservation, name_victims
 from serried.api.resources import Resources, add, count_slots, subtract
 from serried.api.verdict import Reason, Trait, Verdict
@@ -632,7 +632,7 @@ def _explain(found: Preemption | NoVictims | None) -> str:
         return f"the gang would fit without {describe_victims(found.victims)}" if found.victims else ""
     where = f" of {found.domain}" if found.domain else ""
     if found.blocker is Blocker.PROTECTION:
-        count = "1 pod" if found.protected == 1 else f"{found.protected} pods" if found.protected else "pods"
+        count = count_things(found.protected, "pod") if found.protected else "pods"
         return f"preemption would help, but {count}{where} may not be evicted: {', '.join(found.protections)}"
     return ""  # too little runs at a lower priority, and the user of the gang can do nothing about that
 
@@ -640,7 +640,7 @@ def _explain(found: Preemption | NoVictims | None) -> str:
 def describe_victims(units: Collection[EvictionUnit]) -> str:
     """Return a phrase with the number of pods in these units, i.e. of the victims, and some of their names."""
     pods = [pod for unit in units for pod in unit.pods]
-    return f"{len(pods)} pods of lower priority ({name_victims(pods)})"
+    return f"{count_things(len(pods), 'pod')} of lower priority ({name_victims(pods)})"
 
 
 def _join(*parts: str) -> str:

@@ -40,5 +40,5 @@ function lineOf(text, said) {
 }
 
 export function listCommands(detail, said) {
-  return h("section", {}, h("h3", {}, "Commands that say more"), h("ul", { class: "commands" }, write(detail).map((text) => lineOf(text, said))));
+  return h("section", {}, h("h3", {}, "Commands for details"), h("ul", { class: "commands" }, write(detail).map((text) => lineOf(text, said))));
 }

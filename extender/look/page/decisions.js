@@ -55,7 +55,7 @@ export class DecisionLog {
       const href = `#/gangs/${encodeURIComponent(namespace)}/${encodeURIComponent(rest.join("/"))}`;
       this.rows.set(one, h("li", {},
         h("time", { datetime: one.at, title: one.at }, clock(one.at, this.state.now())),
-        h("div", {}, h("a", { href, title: one.owner ? one.group : null }, callName(one.group, one.owner)), " ", h("b", {}, one.reason), " ", h("span", {}, tellPast(sentence(one.reason, one.text), this.state.now())), one.id ? h("span", { class: "id", title: "The line of the log with this id says the same" }, ` ${one.id}`) : null)));
+        h("div", {}, h("a", { href, title: one.owner ? one.group : null }, callName(one.group, one.owner)), " ", h("b", {}, one.reason), " ", h("span", {}, tellPast(sentence(one.reason, one.text), this.state.now())), one.id ? h("span", { class: "id", title: "The log has the same decision, with this id" }, ` ${one.id}`) : null)));
     }
     return this.rows.get(one);
   }

@@ -4,7 +4,7 @@ import { listCommands } from "./commands.js";
 import { h } from "./dom.js";
 import { linkOf, nameOf, objectOf, quorumOf } from "./gangs.js";
 import { whatIfLink } from "./whatif.js";
-import { callName, callOf, capital, clock, count, expectRoom, natural, phaseOf, plural, sentence, shortKey, tell, tellPast } from "./words.js";
+import { callName, callOf, capital, clock, count, expectFit, natural, phaseOf, plural, sentence, shortKey, tell, tellPast } from "./words.js";
 
 const SECONDS_BETWEEN_READS = 5;
 const MEMBERS = 200;
@@ -12,9 +12,9 @@ const DECISIONS = 10;
 const VICTIMS = 20;
 
 const MILESTONES = {
-  seen: "seen for the first time", quorum: "its quorum exists", preempting: "others are ended for it", planned: "planned",
+  seen: "seen for the first time", quorum: "its quorum exists", preempting: "pods are evicted for it", planned: "planned",
   steered: "first member sent to its node", atBind: "first member at its bind call", committed: "quorum at bind",
-  bound: "bound", givenUp: "the plan led to nothing", broken: "broken", preempted: "ends for others",
+  bound: "bound", givenUp: "the plan failed", broken: "broken", preempted: "evicted for another gang",
 };
 
 export class GangPanel {
@@ -59,7 +59,7 @@ export class GangPanel {
     if (!this.name || !this.state.complete) return;
     const gang = this.state.gangByName(this.name);
     if (!gang) {
-      this.body.replaceChildren(h("p", { class: "empty" }, "No gang of this name is there (any more)."));
+      this.body.replaceChildren(h("p", { class: "empty" }, "Serried knows no gang of this name (any more)."));
       this.map.spotlight(new Set());
       return;
     }
@@ -87,7 +87,7 @@ export class GangPanel {
       h("p", { class: "gang-head" }, h("span", { class: `badge ${phase}` }, capital(phase)), whatIfLink(gang), quorumOf(gang)),
       h("div", { class: `reason ${phase}` },
         h("h3", {}, phase === "waiting" ? "Why it waits" : phase === "broken" ? "What is wrong" : "State"),
-        h("p", {}, gang.reason ? h("b", {}, gang.reason) : "Nothing was decided yet.", " ", tell(sentence(gang.reason, this.detail?.message ?? gang.message), this.state.now()))),
+        h("p", {}, gang.reason ? h("b", {}, gang.reason) : "Serried has decided nothing yet.", " ", tell(sentence(gang.reason, this.detail?.message ?? gang.message), this.state.now()))),
     ];
     if (turn) {
       const who = before.length ? [" behind ", ...before.flatMap((one, place) => [place ? ", " : "", h("a", { href: linkOf(one) }, callOf(one))])] : [];
@@ -95,8 +95,8 @@ export class GangPanel {
     }
     const { head } = this.state;
     if (head?.group === this.name) {
-      const when = head.forecast ? ` ${capital(expectRoom(head.forecast, this.state.now()))}.` : "";
-      parts.push(h("p", { class: "facts" }, `${plural(head.nodes, "node")}${head.domain ? ` of ${head.domain}` : ""} are kept for it.${when}`));
+      const when = head.forecast ? ` ${capital(expectFit(head.forecast, this.state.now()))}.` : "";
+      parts.push(h("p", { class: "facts" }, `Serried keeps ${plural(head.nodes, "node")}${head.domain ? ` of ${head.domain}` : ""} for this gang.${when}`));
     }
     replaceIfOther(this.lead, parts);
   }
@@ -152,7 +152,7 @@ export class GangPanel {
     const again = h("button", { type: "button", class: "again", onclick: () => this.read("advice") }, "Look again");
     const found = advice.length
       ? h("ol", {}, advice.map((each) => h("li", {}, capital(this.callAdvised(each)))))
-      : h("p", {}, this.diagnosis.complete ? "No single change was found that makes it fit." : "No change was found in the time that there was.");
+      : h("p", {}, this.diagnosis.complete ? "Serried found no single change that would make the gang fit." : "Serried found no such change in the allowed time.");
     return h("section", { class: "advice" }, h("div", { class: "advice-head" }, h("h3", {}, "What would make it fit"), again), found);
   }
 
@@ -182,9 +182,9 @@ export class GangPanel {
       h("td", { class: "number" }, `${count(row.slots)} of ${count(row.need)}`),
       h("td", {}, hurdlesOf(row))));
     return section("Domains",
-      h("p", { class: "facts" }, dominant ? `In the way on most nodes: ${dominant}. ` : "", "Counted now; the reason above has the numbers of the last try."),
+      h("p", { class: "facts" }, dominant ? `The obstacle on most nodes: ${dominant}. ` : "", "These numbers are counted now. The reason above has those of the last try."),
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Domains" }, h("table", {},
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, shortKey(key || "domain")), h("th", { scope: "col", class: "number" }, "Members that fit"), h("th", { scope: "col" }, "In the way"))),
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, shortKey(key || "domain")), h("th", { scope: "col", class: "number" }, "Members that fit"), h("th", { scope: "col" }, "Obstacles"))),
         h("tbody", {}, rows))),
       domainsLeftOff ? h("p", { class: "facts" }, `${count(domainsLeftOff)} more`) : null);
   }
@@ -223,13 +223,13 @@ function timelineOf(detail, now) {
 // The text of a domain names it and its room first, which have columns of their own.
 function hurdlesOf(row) {
   const [, rest] = row.text.split("; ", 2);
-  return row.taken ? "another gang has it for itself" : rest ? row.text.slice(row.text.indexOf("; ") + 2) : "";
+  return row.taken ? "another gang uses it exclusively" : rest ? row.text.slice(row.text.indexOf("; ") + 2) : "";
 }
 
 function forecastOf(detail, now) {
   const { forecast } = detail;
   if (!forecast) return null;
-  const when = forecast.at ? capital(expectRoom(forecast.at, now)) : "It is not known when there will be room";
+  const when = forecast.at ? capital(expectFit(forecast.at, now)) : "Serried cannot tell when the gang will fit";
   return section("Forecast", h("p", {}, `${when}${forecast.domain ? `, in ${forecast.domain}` : ""}.`), forecast.basis ? h("p", { class: "facts" }, capital(forecast.basis)) : null);
 }
 
@@ -237,7 +237,7 @@ function preemptionOf(detail) {
   const found = detail.preemption;
   if (!found) return null;
   const going = detail.state === "Preempting";
-  const title = going ? "Who has to go" : "Who would have to go";
+  const title = going ? "Pods that are evicted" : "Pods that would be evicted";
   if (!found.victims.length) return section(title, h("p", {}, obstacleOf(found)));
   const where = found.domain ? ` in ${found.domain}` : "";
   const text = `${plural(found.victims.length, "pod")} of lower priority ${going ? "has to end" : "would have to end"}${where}:`.replace("pods of lower priority has", "pods of lower priority have");
@@ -246,9 +246,9 @@ function preemptionOf(detail) {
 
 // As `serried explain` says it.
 function obstacleOf(found) {
-  const count = found.protected ? `${found.protected} pods: ` : "";
+  const count = found.protected ? `${found.protected} ${found.protected === 1 ? "pod" : "pods"}: ` : "";
   const said = found.protections.length ? ` (${count}${found.protections.join("; ")})` : "";
-  return `No eviction would help: in ${found.domain || "the cluster"}, ${found.blocker} is in the way${said}.`;
+  return `No eviction would help in ${found.domain || "the cluster"}. Obstacle: ${found.blocker}${said}.`;
 }
 
 // A reader in the middle of a table is not thrown out of it by news that says the same.

@@ -1,7 +1,7 @@
 // The list of gangs: who waits and why, in the order of the queue.
 
 import { arrange, h } from "./dom.js";
-import { callName, callOf, capital, count, expectRoom, phaseOf, plural, podGroupOf, secondsSince, sentence, shortKey, span, tell } from "./words.js";
+import { callName, callOf, capital, count, expectFit, phaseOf, plural, podGroupOf, secondsSince, sentence, shortKey, span, tell } from "./words.js";
 
 const PAGE = 60;
 const PHASES = ["waiting", "broken", "planned", "running"];
@@ -53,7 +53,7 @@ export class GangList {
     const kept = new Set(shown.map((gang) => gang.number));
     for (const number of [...this.rows.keys()]) if (!kept.has(number)) this.rows.delete(number);
     this.none.hidden = shown.length > 0;
-    this.none.textContent = all.length ? "No gang is like that." : "There is no gang yet. Apply a Job of two or more pods with schedulerName: serried.";
+    this.none.textContent = all.length ? "No gang matches." : "There is no gang yet. Apply a Job of two or more pods with schedulerName: serried.";
     const left = chosen.length - shown.length + (this.phase || this.text ? 0 : this.state.gangsLeftOff);
     this.more.hidden = chosen.length <= shown.length;
     this.more.textContent = `Show more (${count(left)} left)`;
@@ -80,9 +80,9 @@ export class GangList {
     if (!head) return;
     const gang = this.state.gangByName(head.group);
     const where = head.domain ? `${plural(head.nodes, "node")} of ${head.domain}` : plural(head.nodes, "node");
-    const when = head.forecast ? `, ${expectRoom(head.forecast, this.state.now())}` : ", it is not known when there will be room";
+    const when = head.forecast ? `. ${capital(expectFit(head.forecast, this.state.now()))}` : ". Serried cannot tell when the gang will fit";
     const name = gang ? h("a", { href: linkOf(gang) }, callName(head.group, gang.owner)) : head.group;
-    this.queueHead.replaceChildren(h("span", { class: "key kept" }), `${where} are kept for `, name, when, ".");
+    this.queueHead.replaceChildren(h("span", { class: "key kept" }), `Serried keeps ${where} for `, name, when, ".");
   }
 
   rowOf(gang) {

@@ -69,7 +69,7 @@ function renderSums() {
 
 function renderNotice() {
   const { synced, plans, obstacle } = state.extender;
-  const text = obstacle ? `Nothing is planned: ${obstacle}.` : !synced ? "The extender still reads the cluster." : plans ? "" : "This extender does not lead: another one plans.";
+  const text = obstacle ? `Nothing is planned: ${obstacle}.` : !synced ? "The extender still reads the cluster." : plans ? "" : "This extender does not lead: another extender plans.";
   const notice = find("notice");
   if (notice.textContent !== text) notice.textContent = text;
   notice.hidden = !text;

@@ -10,9 +10,9 @@ export const ENDING = 8;
 
 const MARKS = [
   [CORDONED, "cordoned"],
-  [KEPT_FOR_HEAD, "kept for the first in the queue"],
+  [KEPT_FOR_HEAD, "kept for the first gang in the queue"],
   [KEPT_FOR_REPLACEMENT, "a slot is kept for a replacement"],
-  [ENDING, "victims end here"],
+  [ENDING, "evicted pods end here"],
 ];
 
 const SHADED_BELOW = 8;

@@ -53,9 +53,9 @@ export class WhatIf {
         h("div", { class: "label-line" }, h("label", { for: "manifests" }, "Manifests"),
           h("button", { type: "button", class: "again", onclick: () => { this.manifests.value = EXAMPLE; } }, "Use an example")),
         this.manifests,
-        h("p", { class: "facts", id: "manifests-help" }, "Read are Job, JobSet, LeaderWorkerSet, PodGroup, CompositePodGroup, Workload, Pod, and Lists of them, as YAML or JSON. A PriorityClass among them counts as created. Nothing is created.")),
+        h("p", { class: "facts", id: "manifests-help" }, "Serried reads Job, JobSet, LeaderWorkerSet, PodGroup, CompositePodGroup, Workload, Pod, and Lists of them, as YAML or JSON. A PriorityClass among them counts as created. Serried creates nothing.")),
       namespace.element, group.element,
-      h("fieldset", {}, h("legend", {}, "If the cluster were another one"), drain.element, add.element, remove.element),
+      h("fieldset", {}, h("legend", {}, "If the cluster were different"), drain.element, add.element, remove.element),
       this.send);
     this.answer = h("div", { class: "answer", role: "status" });
     this.element = h("div", {}, this.title, this.form, this.names, this.answer);
@@ -105,9 +105,9 @@ export class WhatIf {
       const answer = await fetch(`whatif?${query}`, { method: "POST", body: this.manifests.value, headers: { "Content-Type": "application/yaml" } });
       const found = await answer.json();
       if (answer.ok) this.show(found);
-      else this.refuse(typeof found.detail === "string" ? found.detail : "The question was not understood.");
+      else this.refuse(typeof found.detail === "string" ? found.detail : "The request is invalid.");
     } catch {
-      this.refuse("There was no answer.");
+      this.refuse("The extender did not answer.");
     }
     this.send.disabled = false;
   }
@@ -136,7 +136,7 @@ export class WhatIf {
 
   describeChanges({ changes, skipped, workSeconds }) {
     const parts = [];
-    if (changes.drained.length) parts.push(`without ${changes.drained.join(", ")} (${plural(changes.displaced, "pod")} of ${changes.drained.length === 1 ? "it" : "them"} would need another place)`);
+    if (changes.drained.length) parts.push(`without ${changes.drained.join(", ")} (${plural(changes.displaced, "pod")} of ${changes.drained.length === 1 ? "it" : "them"} would need another node)`);
     if (changes.added.length) parts.push(`with ${changes.added.join(", ")}`);
     if (changes.removed.length) parts.push(`without gang ${changes.removed.map((name) => callName(name, this.state.gangByName(name)?.owner)).join(", ")}`);
     return h("p", { class: "facts" }, `${parts.length ? `In a cluster ${parts.join(", ")}. ` : ""}${skipped.length ? `Left out, because these objects make no pods of gangs: ${skipped.join(", ")}. ` : ""}The answer took ${Math.max(1, Math.round(workSeconds * 1000))} ms of work.`);

@@ -45,7 +45,7 @@ export const tell = (text, now) => text.replace(TIME, (_, before, at) => `${when
 // The same of a sentence that stays as it was said.
 export const tellPast = (text, now) => text.replace(TIME, (_, before = "", at) => before + clock(at, now));
 
-export const expectRoom = (at, now) => `room ${secondsSince(at, now) > 0 ? "was" : "is"} expected ${whenIs(at, now)}`;
+export const expectFit = (at, now) => `the gang ${secondsSince(at, now) > 0 ? "was" : "is"} expected to fit ${whenIs(at, now)}`;
 
 export const secondsSince = (at, now) => now - Date.parse(at) / 1000;
 

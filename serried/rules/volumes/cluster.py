@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from serried.api.device import NOTHING, HypotheticalClaims
-from serried.api.names import Key
+from serried.api.names import Key, count_things
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape, may_fit_later
 from serried.api.priority import PreemptionPolicy
@@ -182,7 +182,7 @@ class Volumes(Rule):
         """Yield a phrase for messages if some of these pods mount volume claims that are not bound yet."""
         unbound = sum(any(key in self.claims and not self.claims[key].volume for key in _keys(pod)) for pod in pods)
         if unbound:
-            yield f"{unbound} members mount volume claims that are not bound yet"
+            yield f"{count_things(unbound, 'member', 'mount')} volume claims that are not bound yet"
 
     def _restrict_pod(self, pod: Pod, known: list[VolumeClaim], shared: Collection[Key], missing: str) -> Pod:
         """Return the pod restricted to nodes on which its claims get their volumes.

@@ -71,7 +71,7 @@ def test_a_gang_is_called_as_its_job_is(stage: ClusterStage, serried: Run, kubec
     foretold = serried("whatif", *where, "--group", "job/train")
     assert (foretold.code, f"{stage.namespace}/job/train " in foretold.out) == (1, True), foretold.err
     unknown = serried("decisions", *where, "--group", "one-rack")
-    assert (unknown.code, f"is known in namespace {stage.namespace}" in unknown.err) == (4, True)
+    assert (unknown.code, f"belongs to one, in namespace {stage.namespace}" in unknown.err) == (4, True)
 
 
 def test_the_racks_show_who_has_taken_what(stage: ClusterStage, serried: Run) -> None:

@@ -160,7 +160,7 @@ def test_a_gang_for_which_karpenter_knows_no_domain_is_named(stage: ClusterStage
     try:
         stage.create_group("ring", 5, RACK)
         by_filter, nobody = sorted(check(), key=lambda each: "nobody is asked" in each["what"])
-        assert "nodes may be bought for gangs that cannot start" in by_filter["what"]
+        assert "autoscalers may add nodes for gangs that cannot start" in by_filter["what"]
         assert "the extender runs with --hold=filter" in by_filter["what"]
         assert f"one domain of {RACK} (" in nobody["what"]
         assert f"{stage.namespace}/podgroup/ring" in nobody["what"]

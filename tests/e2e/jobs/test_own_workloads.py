@@ -86,7 +86,10 @@ def test_a_job_of_two_workloads_is_scheduled_pod_by_pod_and_told_why(stage: JobS
 
     stage.await_bound("train", 12)
     told = eventually("the event", lambda: dict(stage.events("train")).get("AmbiguousWorkload"))
-    assert told == ("Job train is scheduled pod by pod: Workloads one, two all refer to it; exactly one must")
+    assert told == (
+        "Job train is no gang, so kube-scheduler places its pods one by one: "
+        "Workloads one, two all refer to it, but exactly one may"
+    )
     assert stage.warnings("train", "AmbiguousWorkload") == [1]
     eventually("no PodGroup", lambda: not stage.groups())
 

@@ -30,7 +30,7 @@ def test_workers_that_start_after_their_leader_are_a_gang_without_it(stage: Kind
     stage.create_set("late", replicas=2, size=5, startupPolicy="LeaderReady")
     stage.await_gangs("late", 4, 4)
     stage.await_bound("late", 10)
-    assert "are a gang without it" in stage.told("late", "GangPerStage")
+    assert "are a gang without their leader" in stage.told("late", "GangPerStage")
 
 
 def test_a_replica_that_loses_a_pod_comes_back_whole(stage: KindStage) -> None:

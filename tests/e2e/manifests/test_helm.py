@@ -191,7 +191,7 @@ def test_the_command_takes_a_release_out_of_a_shared_namespace(server: Server, h
     helm("install", RELEASE, str(CHART), "--wait", "--timeout", "120s", "--set", shape(server), namespace="shared")
     done = ask(server, "--purge", "--serried-namespace", "shared")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "left namespace shared: Serried's installation has not made it\n" in done.stdout
+    assert "left namespace shared: Serried did not create it\n" in done.stdout
     record = f"left the record of Helm's release {RELEASE}: helm uninstall {RELEASE} --namespace shared --no-hooks\n"
     assert done.stdout.endswith(record)
     helm("uninstall", RELEASE, "--no-hooks", "--wait", "--timeout", "60s", namespace="shared")

@@ -74,7 +74,7 @@ def test_a_namespace_with_a_claim_of_others_stays_and_goes_without_it(server: Se
     server.write("create", claim("dataset", NAMESPACE))
     would = uninstall(server, "--dry-run")
     assert uninstall(server) == tell_all(would)
-    assert would.endswith(f"would leave namespace {NAMESPACE}: in it there are persistentvolumeclaims dataset\n")
+    assert would.endswith(f"would leave namespace {NAMESPACE}: it contains persistentvolumeclaims dataset\n")
     assert labelled(server) == {f"namespaces/{NAMESPACE}"}
 
     server.run("delete", "pvc", "dataset", "-n", NAMESPACE, "--timeout=60s")
@@ -90,13 +90,13 @@ def test_a_shared_namespace_stays_and_a_wrong_one_is_refused(server: Server) -> 
     before = labelled(server)
     done = ask(server, "--serried-namespace", "training-data")
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"nothing of Serried is in namespace training-data; it is installed in {SHARED}" in done.stderr
+    assert f"Serried is not installed in namespace training-data, but in {SHARED}" in done.stderr
     assert labelled(server) == before
 
     would = uninstall(server, "--serried-namespace", SHARED, "--dry-run", "--purge")
     assert labelled(server) == before
     assert uninstall(server, "--serried-namespace", SHARED, "--purge") == tell_all(would)
-    assert would.endswith(f"would leave namespace {SHARED}: Serried's installation has not made it\n")
+    assert would.endswith(f"would leave namespace {SHARED}: Serried did not create it\n")
     assert labelled(server) == set()
     for name in (SHARED, "training-data"):
         assert server.get("pvc", "dataset", "-n", name)["metadata"]["name"] == "dataset"

@@ -111,7 +111,7 @@ def test_a_member_with_a_gate_of_another_owner_holds_its_whole_group_until_the_g
     stage.create_pods(["ring-2"], "ring", schedulingGates=[{"name": "example.com/quota"}])
     stage.create_pods(names("ring", 2), "ring")
 
-    said = "1 members have a scheduling gate that another controller has to remove: example.com/quota"
+    said = "1 member has a scheduling gate that another controller has to remove: example.com/quota"
     view = stage.await_reason("ring", "MemberGated", said)
     eventually("the event", lambda: ("MemberGated", view["message"]) in stage.events("ring"))
     assert not stage.bound("ring")

@@ -58,7 +58,7 @@ def test_a_gate_of_another_owner_holds_the_whole_gang_and_ours_are_lifted_only_a
     stage.create_pods(["ring-1"], "ring", schedulingGates=[{"name": FOREIGN}])
 
     stage.await_reason(
-        "ring", "MemberGated", "1 members have a scheduling gate that another controller has to remove", FOREIGN
+        "ring", "MemberGated", "1 member has a scheduling gate that another controller has to remove", FOREIGN
     )
     assert sorted(map(sorted, gates(stage, "ring"))) == [sorted([FOREIGN, GATE]), [GATE]]
 

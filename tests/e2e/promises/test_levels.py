@@ -70,7 +70,7 @@ def test_the_same_job_runs_in_one_rack_of_eks_and_of_gke_and_waits_where_there_i
 
         submit(stage, "nowhere", "spine")
         (said,) = eventually("a reason", lambda: stage.messages("nowhere", "LevelUnknown"))
-        assert "this cluster has no node label for level spine; fewer than half of the nodes carry any one of" in said
+        assert "this cluster has no node label for level spine; fewer than half of the nodes have any one of" in said
         assert not stage.groups_of("nowhere")
         assert not stage.bound("nowhere")
 

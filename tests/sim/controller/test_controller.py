@@ -195,7 +195,7 @@ async def test_a_job_that_could_be_meant_as_a_gang_is_told_once_why_it_is_none(s
         await wait_until_idle(controller, server)
     (event,) = events(server, "NoGang")
     assert (event["type"], event["count"]) == ("Normal", 1)
-    assert "it is not Indexed; to make it one, create it anew with completionMode: Indexed" in event["message"]
+    assert "it is not Indexed; to make it a gang, create it again with completionMode: Indexed" in event["message"]
 
 
 async def test_after_a_restart_a_job_whose_pods_run_is_not_told_again(server: FakeApiServer) -> None:

@@ -60,7 +60,7 @@ async def test_a_job_that_runs_hears_that_it_is_too_late(level: ApiLevel, name: 
         (event,) = events(server, "GangChangeIgnored")
         assert event["count"] == 1
         assert f"{DOMAIN}/{name}" in event["message"]
-        assert "delete it and create it anew" in event["message"]
+        assert "delete it and create it again" in event["message"]
         assert made(server, level) == before
 
 

@@ -111,7 +111,7 @@ async def test_a_preferred_level_without_a_label_is_left_out_and_the_job_is_told
         assert PREFERRED_TOPOLOGY not in annotations
         await wait_until(lambda: events(server, "LevelLeftOut"))
     (event,) = events(server, "LevelLeftOut")
-    assert event["message"].startswith("No node label stands for level nvlink, spine, which Job train prefers")
+    assert event["message"].startswith("Serried knows no node label for level nvlink, spine and ignores it")
     assert event["type"] == "Normal"
 
 

@@ -118,7 +118,9 @@ def test_a_pod_that_does_not_answer_is_named_with_the_right_that_may_lack(proxy:
             id="a wrong address",
         ),
         pytest.param(
-            ["--server", "http://no.such.host.invalid:80"], "DNS does not know its name", id="a name that nobody knows"
+            ["--server", "http://no.such.host.invalid:80"],
+            "DNS does not know the name in the address",
+            id="a name that nobody knows",
         ),
     ],
 )
@@ -151,7 +153,7 @@ def test_https_to_plain_http_is_told_as_that(proxy: PodProxy, run: Run) -> None:
         pytest.param(
             400,
             {"kind": "Status", "code": 400, "message": "address not allowed"},
-            "the pod's address is loopback or link-local, to which an API server passes no requests on",
+            "the pod's address is loopback or link-local, and the API server forwards no requests",
             id="an address that an API server passes nothing on to",
         ),
     ],
@@ -294,7 +296,7 @@ def test_a_route_that_an_older_extender_lacks_is_told_as_that(proxy: PodProxy, r
     proxy.answer_debug("serried-0:8912", "queue", {"detail": "Not Found"}, status=404)
     ended = run("queue")
     assert ended.code == 3
-    assert "the server has another version than this command" in ended.err
+    assert "it has another version than this command" in ended.err
 
 
 def test_a_page_that_is_no_json_is_told_as_that(proxy: PodProxy, run: Run) -> None:

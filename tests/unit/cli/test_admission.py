@@ -103,7 +103,7 @@ def test_what_the_api_server_refuses_is_told_in_its_words_and_nobody_else_is_ask
     assert (ended.code, server.asked()) == (1, [])
     said = json.loads(ended.out)
     assert (said["fits"], said["groups"]) == (False, [])
-    assert said["refused"] == [f"Job team/train: the API server would refuse its pods: {message}"]
+    assert said["refused"] == [f"Job team/train: the API server would reject its pods: {message}"]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_what_the_api_server_refuses_is_told_in_its_words_and_nobody_else_is_ask
             PODS,
             refuse('pods "x" is forbidden: error looking up service account team/own: serviceaccount "own" not found'),
             403,
-            "own comes with these manifests",
+            "these manifests create own",
             id="pods need what comes with them",
         ),
     ],
@@ -176,8 +176,8 @@ def test_a_gang_for_which_fewer_pods_are_enough_needs_no_more(server: Server) ->
     said = json.loads(server.ask(job(scheduling=elastic)).out)
     assert said["refused"] == []
     (unchecked,) = said["unchecked"]
-    assert unchecked.startswith("whether all pods are made: quota team has 3 of 3 pods left, and its 4 pods need 4")
-    assert unchecked.endswith("it has room for those that the gang needs")
+    assert unchecked.startswith("whether all pods can be created: quota team has 3 of 3 pods left, and its 4 pods")
+    assert unchecked.endswith("the quota suffices for minCount pods")
 
 
 CLAIM_TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaimtemplates"

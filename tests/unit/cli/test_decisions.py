@@ -87,7 +87,7 @@ def test_of_a_gang_that_is_gone_they_are_still_shown(proxy: PodProxy, run: Run) 
 @pytest.mark.parametrize(
     ("group", "code", "said"),
     [
-        pytest.param("one-rack", 4, "of the name one-rack is known in namespace team", id="a name that nothing has"),
+        pytest.param("one-rack", 4, "Serried knows no group one-rack", id="a name that nothing has"),
         pytest.param("a//b", 2, "'a//b' is not the name of a group: use job/train", id="a form that is none"),
         pytest.param("deployment/web", 2, "name the Job or one of its pods", id="a kind that is none"),
     ],

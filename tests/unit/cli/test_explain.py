@@ -132,7 +132,7 @@ def test_turn_forecast_and_what_has_happened(proxy: PodProxy, run: Run) -> None:
     }
     lead(proxy, "team/podgroup/train", TRAIN | told)
     out = run("explain", "podgroup/train").out
-    assert "5 of 9 that wait for room, after a/2, a/job/x, a/4" in out
+    assert "5 of 9 that wait for resources, after a/2, a/job/x, a/4" in out
     assert "in 2 h 30 min (13:00:00), by the ends of 3 pods" in out
     assert ["90", "min", "ago", "(09:00:00)", "quorum"] in [line.split() for line in out.splitlines()]
 
@@ -141,7 +141,7 @@ def test_who_is_before_it_is_told_as_far_as_the_reader_may_list_their_pods(proxy
     turn = {"position": 3, "length": 9, "before": ["theirs/1", "team/2"], "owners": ["job/secret", "job/x"]}
     lead(proxy, "team/podgroup/train", TRAIN | {"queue": turn})
     proxy.listable = frozenset({"team"})
-    assert "3 of 9 that wait for room, after team/job/x\n" in run("explain", "podgroup/train").out
+    assert "3 of 9 that wait for resources, after team/job/x\n" in run("explain", "podgroup/train").out
     (found,) = json.loads(run("explain", "podgroup/train", "-o", "json").out)
     assert (found["queue"]["before"], found["queue"]["owners"]) == (["team/2"], ["job/x"])
 
@@ -194,17 +194,17 @@ def test_members_that_wait_stand_before_those_that_run(proxy: PodProxy, run: Run
     [
         pytest.param(
             {"domain": "r1", "victims": ["other/p"], "blocker": "", "protections": []},
-            ["WOULD HAVE TO GO IN r1", "other/p"],
+            ["WOULD BE EVICTED IN r1", "other/p"],
             id="pods that would have to go",
         ),
         pytest.param(
             {"domain": "", "victims": [], "blocker": "protection", "protections": ["kube-system/p is protected"]},
-            ["No eviction would help: in the cluster, protection is in the way (kube-system/p is protected)."],
+            ["No eviction would help in the cluster. Obstacle: protection (kube-system/p is protected)."],
             id="nobody whose end would help",
         ),
         pytest.param(
             {"domain": "", "victims": [], "blocker": "protection", "protections": ["they stay"], "protected": 12},
-            ["protection is in the way (12 pods: they stay)."],
+            ["Obstacle: protection (12 pods: they stay)."],
             id="how many of them may not go",
         ),
     ],
@@ -255,7 +255,7 @@ def test_what_is_in_no_group_is_not_found_and_the_sentence_says_why(proxy: PodPr
         pytest.param("/train", "'/train' is not the name of a group: use job/train", id="no kind"),
         pytest.param("podgroup/", "'podgroup/' is not the name of a group", id="no name"),
         pytest.param("team/{}", "'team/{}' is not the name of a group", id="what no name is"),
-        pytest.param("job", "which job? Say job NAME", id="a kind alone"),
+        pytest.param("job", "the name is missing: use job NAME", id="a kind alone"),
         pytest.param("deploy/web", "serried knows podgroup, job, jobset", id="a kind that has no gangs"),
     ],
 )
@@ -277,8 +277,12 @@ def test_a_name_that_may_be_several_things_is_refused_with_the_choices(proxy: Po
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        pytest.param("train", "of the name train is known in namespace team: -n names another", id="a name"),
-        pytest.param("jbo/train", "is known in namespace jbo; did you mean job/train?", id="a kind that is mistyped"),
+        pytest.param(
+            "train",
+            "belongs to one, in namespace team: use -n for another",
+            id="a name",
+        ),
+        pytest.param("jbo/train", "in namespace jbo; did you mean job/train?", id="a kind that is mistyped"),
     ],
 )
 def test_a_name_that_leads_nowhere_is_not_found(run: Run, what: str, said: str) -> None:

@@ -188,7 +188,7 @@ def test_pods_that_wait_since_before_are_told_of(cluster: PodProxy, run: Run, sh
     cluster.answer("/api/v1/pods", LIST | {"items": [each.raw() for each in (*job_pods, marked, plain)]})
     allow(cluster, allowed=False)
     said = " ".join(run("install", "--shape", shape).out.split())
-    assert said.count("WARNING default/job/train what 3 of its pods wait for the scheduler serried since") == times
+    assert said.count("WARNING default/job/train what 3 of its pods have waited for the scheduler serried") == times
     assert "marked" not in said.replace("markers", "")
     assert "plain" not in said
     asked = [each for each in cluster.asked if each.startswith("/api/v1/pods?")]

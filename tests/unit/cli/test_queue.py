@@ -47,8 +47,10 @@ def queue(proxy: PodProxy) -> dict[str, object]:
 
 def test_people_see_the_order_and_why_each_waits(queue: dict[str, object], run: Run) -> None:
     out = run("queue", "-A").out
-    assert "Room is kept for team/job/big in rack-3, on 2 nodes. That ends in 40 min (11:10:00)." in out
-    assert "It should start in 30 min (11:00:00)." in out
+    assert (
+        "Serried keeps 2 nodes in rack-3 for team/job/big. It releases them in 40 min (11:10:00) at the latest." in out
+    )
+    assert "The gang should start in 30 min (11:00:00)." in out
     assert ["team/job/small", "in", "25", "min", "(10:55:00)"] in [line.split() for line in out.splitlines()]
     rows = [line.split() for line in out.splitlines() if "NoCapacity" in line]
     assert [row[:6] for row in rows] == [
@@ -135,7 +137,7 @@ class TestOfOtherNamespaces:
 
     def test_whose_room_is_kept_is_not_said(self, run: Run) -> None:
         out = run("queue", "-n", "other").out
-        assert "Room is kept for a gang of another namespace in rack-3, on 2 nodes." in out
+        assert "Serried keeps 2 nodes in rack-3 for a gang of another namespace." in out
         assert "team" not in out
         assert "job/small" not in out
 

@@ -69,7 +69,7 @@ def test_the_decision_that_the_file_is_about(capture: Capture, run: Callable[...
 
 def test_a_plan_is_shown_node_by_node(capture: Capture, run: Callable[..., Ended], tmp_path: Path) -> None:
     ended = run(save(tmp_path / "a.json", capture), "--group", "default/g")
-    assert "default/g: Planned: 2 members on 1 nodes" in ended.out
+    assert "default/g: Planned: 2 members on 1 node" in ended.out
     assert [line.split() for line in ended.out.splitlines() if line.strip().startswith("m")] == [
         ["m0", "n1"],
         ["m1", "n1"],
@@ -101,7 +101,7 @@ def test_a_name_that_two_namespaces_have_is_refused_with_the_choices(
     name = twin.key.name
     ended = run(file, "--group", name)
     assert ended.code == 2
-    assert f"say default/{name} or team/{name}" in ended.err
+    assert f"use default/{name} or team/{name}" in ended.err
 
 
 def test_a_file_may_be_compressed(capture: Capture, run: Callable[..., Ended], tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_nodes_without_the_label_are_told_of(proxy: PodProxy, run: Run) -> None:
 
 def test_a_key_that_no_node_has_is_said(proxy: PodProxy, run: Run) -> None:
     answer(proxy)
-    assert run("top", "--key", "rack").out == "No node has the label rack: --key names another.\n"
+    assert run("top", "--key", "rack").out == "No node has the label rack: set --key to another.\n"
     assert proxy.asked[-1].endswith("/debug/domains?key=rack")
 
 

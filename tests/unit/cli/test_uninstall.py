@@ -285,7 +285,7 @@ async def test_a_namespace_stays_with_what_others_have_in_it(
     server.add(resource, pod("theirs", namespace=HOME))
     said = await uninstall(server, asked(dry_run=dry_run))
     begin = "would leave" if dry_run else "left"
-    assert said[-1] == f"{begin} namespace {HOME}: in it there are {resource} theirs\n"
+    assert said[-1] == f"{begin} namespace {HOME}: it contains {resource} theirs\n"
     assert server.get_object(NAMESPACES, "", HOME) is not None
     assert server.get_object(resource, HOME, "theirs") is not None
 
@@ -312,7 +312,7 @@ async def test_a_namespace_that_the_installation_has_not_made_stays_without_it(s
         server.patch(kind, HOME, "serried", {"metadata": {"annotations": release}})
     said = await uninstall(server)
     assert said[-2:] == [
-        f"left namespace {HOME}: Serried's installation has not made it\n",
+        f"left namespace {HOME}: Serried did not create it\n",
         f"left the record of Helm's release gangs: helm uninstall gangs --namespace {HOME} --no-hooks\n",
     ]
     assert [each["metadata"]["name"] for each in server.list_objects(SECRETS)] == ["shared"]
@@ -335,7 +335,7 @@ async def test_a_namespace_without_a_trace_of_serried_is_an_error(*, removed_bef
         server.add(VOLUME_CLAIMS, named("dataset", "training-data"))
         await refuse(
             server,
-            "nothing of Serried was found in namespace training-data of the API server",
+            "Serried is not installed in namespace training-data of the API server",
             asked(home="training-data"),
         )
 
@@ -352,7 +352,7 @@ async def refuse(server: FakeApiServer, said: str, removal: Removal, code: ExitC
 async def test_a_wrong_namespace_takes_nothing_from_the_installation_in_another_one(server: FakeApiServer) -> None:
     server.add(VOLUME_CLAIMS, named("dataset", "training-data"))
     server.add(PODS, pod("held", gates=[HELD_GATE]))
-    said = f"nothing of Serried is in namespace training-data; it is installed in {HOME}"
+    said = f"Serried is not installed in namespace training-data, but in {HOME}"
     await refuse(server, said, asked(home="training-data"))
 
 
@@ -371,8 +371,8 @@ async def test_an_installation_without_labels_is_to_be_upgraded_before() -> None
     async with make_server() as server:
         labels = {"app.kubernetes.io/name": "serried"}
         server.add(DEPLOYMENTS, named("serried", HOME, labels=labels))
-        await refuse(server, "install this release over it", REMOVAL)
-        await refuse(server, f"it is installed in {HOME}", asked(home="gangs"))
+        await refuse(server, "upgrade it to this release", REMOVAL)
+        await refuse(server, f", but in {HOME}", asked(home="gangs"))
 
 
 async def test_what_kubectl_or_helm_have_left_behind_is_freed() -> None:
@@ -599,7 +599,7 @@ async def test_a_job_is_resumed_though_its_controller_deletes_no_pod(
     add_job(server, "stuck", 3)
     said = await uninstall(server, asked(**HANDED))
     assert is_as_before(server)
-    assert "left 3 pods of job default/stuck: none has gone for 0 s\n" in said
+    assert "left 3 pods of job default/stuck: none has ended for 0 s\n" in said
 
 
 async def test_after_an_interrupt_at_any_write_the_next_run_ends_all(server: FakeApiServer) -> None:

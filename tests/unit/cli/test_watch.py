@@ -27,7 +27,7 @@ def test_rows_that_change_are_printed_and_the_others_are_not(proxy: PodProxy, ru
     rows = [line.split() for line in ended.out.splitlines()]
     assert [(row[0], row[2]) for row in rows if row[0].isdigit()] == [("1", "a"), ("2", "b"), ("2", "b"), ("1", "b")]
     assert ended.out.count("TURN") == 1
-    assert ended.out.endswith("team/a does not wait for resources any more.\n")
+    assert ended.out.endswith("team/a no longer waits for resources.\n")
 
 
 def test_an_extender_that_does_not_answer_for_a_while_is_asked_again(

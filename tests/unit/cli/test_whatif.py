@@ -64,7 +64,7 @@ def test_a_job_that_fits(proxy: PodProxy, run: Run, job: str) -> None:
 
 
 def test_what_is_no_gang_is_no_yes(proxy: PodProxy, run: Run, job: str) -> None:
-    why = "its pods are placed one by one: it is not Indexed"
+    why = "kube-scheduler places its pods one by one: it is not Indexed"
     answer(proxy, "whatif", prediction("Fits", noGang=why, message=f"no gang, so {why}; 4 of 4 members fit"))
     ended = run("whatif", job)
     assert ended.code == 0
@@ -245,7 +245,7 @@ def test_what_cannot_be_asked_is_told(run: Run, arguments: list[str], said: str)
         pytest.param(b"? [a]\n: b", "a key of a map is no text", id="a list as a key"),
         pytest.param(b"a: 0x_", "it is not YAML: invalid literal", id="what looks like a number and is none"),
         pytest.param(b"a: \xff", "codec can't decode byte 0xff", id="bytes that are no text"),
-        pytest.param(b"a: 99999999999999999999999", "cannot be sent as JSON", id="a number that is too long"),
+        pytest.param(b"a: 99999999999999999999999", "cannot be written as JSON", id="a number that is too long"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_told(run: Run, tmp_path: Path, text: bytes, said: str) -> None:

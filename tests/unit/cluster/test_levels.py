@@ -361,9 +361,9 @@ def test_without_a_table_no_name_means_anything_and_labels_do() -> None:
 def test_the_sentence_says_what_was_looked_for_and_what_to_do() -> None:
     said = explain_missing("spine", {GPU}, table_of(*MIXED))
     assert said.startswith(
-        f"fewer than half of the nodes with {GPU} carry any one of spine, fabric.topograph.run/tier-2, "
+        f"fewer than half of the nodes with {GPU} have any one of spine, fabric.topograph.run/tier-2, "
     )
-    assert said.endswith("set a label for the level in TopologyLevels default, or name a label in its place")
+    assert said.endswith("set a label for the level in TopologyLevels default, or name a label instead of the level")
     assert "has no status yet" in explain_missing("spine", (), None)
 
 

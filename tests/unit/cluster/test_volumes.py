@@ -142,7 +142,7 @@ def test_unbound_claims_are_counted_by_pod() -> None:
     store = stored(*CLAIMED, volume_claim("d"))
     pods = [pod("p").mounting("c"), pod("q").mounting("d", "c"), pod("r").mounting("unknown"), pod("s")]
     assert store.list_caveats([each.value() for each in pods]) == [
-        "1 members mount volume claims that are not bound yet"
+        "1 member mounts volume claims that are not bound yet"
     ]
 
 

@@ -211,17 +211,17 @@ def test_a_stage_that_shrinks_to_one_pod_or_none_waits_for_one() -> None:
         pytest.param(Observed([of_serving().value()]), [], id="one Workload"),
         pytest.param(
             Observed([of_serving().value(), of_serving().uid("x").value()]),
-            ["Workloads w, w all refer to it; exactly one must"],
+            ["Workloads w, w all refer to it, but exactly one may"],
             id="two Workloads",
         ),
         pytest.param(
             Observed([of_serving().uid(f"{place}").value() for place in range(1_000)]),
-            ["Workloads w, w, w and 997 more all refer to it; exactly one must"],
+            ["Workloads w, w, w and 997 more all refer to it, but exactly one may"],
             id="a thousand Workloads",
         ),
         pytest.param(
             Observed([workload("w").for_parent("LeaderWorkerSet", "s").value()]),
-            ["no template of Workload w fits: one of the name of each stage is needed"],
+            ["Workload w needs one template with the name of each group of pods"],
             id="no template",
         ),
         pytest.param(
@@ -253,9 +253,9 @@ COMPLAINTS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, list[str], s
      "Serried does not serve its scheduler other"),
     ("another scheduler, of one that only wants one domain",
      job_set("s").replicated("w", pods=2, scheduler="other").topology(), ["SchedulerNotGangAware"],
-     "create it anew with schedulerName serried"),
-    ("stages", training().in_order(), ["GangPerStage"], "(startupPolicy), so each of more than one pod"),
-    ("workers that start later", serving().startup_leader_ready(), ["GangPerStage"], "are a gang without it"),
+     "create it again with schedulerName serried"),
+    ("stages", training().in_order(), ["GangPerStage"], "(startupPolicy), so each of them with more than one pod"),
+    ("workers that start later", serving().startup_leader_ready(), ["GangPerStage"], "are a gang without their leader"),
     ("exclusive placement", training().annotation("alpha.jobset.sigs.k8s.io/exclusive-topology", "rack"),
      ["NoGang"], "(exclusive-topology)"),
 ]  # fmt: skip

@@ -90,7 +90,7 @@ GANGS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, tuple[Stage, ...]
     ("one pod is no gang", job_set("s").gang_policy().replicated("driver"), ()),
     ("each replica is a gang", serving(), (Stage(WHOLE, 4),)),
     (
-        "workers that wait for their leader are a gang without it",
+        "workers that wait for their leader are a gang without their leader",
         serving().startup_leader_ready(),
         (Stage(WORKERS, 3),),
     ),

@@ -261,7 +261,7 @@ async def test_where_schemas_are_not_shown_known_names_are_taken_and_others_refu
         found = await Discovery(client).find()
     assert found == NATIVE
     assert len(found.refused) == 1
-    assert found.refused[0].startswith("scheduling.k8s.io/v1 is not known, and its schema cannot be read: ")
+    assert found.refused[0].startswith("scheduling.k8s.io/v1 is unknown, and Serried cannot read its schema: ")
 
 
 async def test_a_version_without_a_schema_is_taken_by_its_name_or_refused() -> None:

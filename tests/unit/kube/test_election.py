@@ -91,7 +91,7 @@ async def test_a_right_that_is_missing_is_a_warning_once_until_it_is_there(
         scene.server.reject(ASKS, times=3, status=403, reason="Forbidden")
         await election.acquire()
     warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert warned == ["cannot ask for the Lease"] * 2
+    assert warned == ["cannot acquire or renew the Lease; trying again"] * 2
 
 
 async def test_another_one_waits_until_it_has_run_out_since_it_was_seen_last(scene: Scene) -> None:

@@ -253,4 +253,4 @@ async def test_one_that_cannot_be_written_stops_no_other(
         writer.emit({**GANG, "uid": "u3"}, "Warning", "NoCapacity", "room for 2 of 3")
         await until(server, lambda events: any(event["message"] == "room for 2 of 3" for event in events))
         assert writer.dropped == 2
-    assert "event not written" in caplog.text
+    assert "could not write an event; it is dropped" in caplog.text

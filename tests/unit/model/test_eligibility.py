@@ -81,7 +81,12 @@ def test_where_jobs_are_gangs_only_if_they_ask_a_jobs_shape_says_nothing() -> No
         ),
         pytest.param(ours().size(2).manual_selector(), "manualSelector", "no spec.manualSelector", id="own selector"),
         pytest.param(ours().size(2).condition("Complete"), "ended", "", id="complete"),
-        pytest.param(ours().size(2).gang_policy("NoGang"), "it says so", "", id="it wants none"),
+        pytest.param(
+            ours().size(2).gang_policy("NoGang"),
+            "it has the annotation scheduling.serried.dev/gang-policy: NoGang",
+            "",
+            id="it wants none",
+        ),
         pytest.param(ours().size(1, 5).gang_policy("JobAsGang"), "one pod at a time", "completions", id="in vain"),
     ],
 )

@@ -99,7 +99,7 @@ def test_no_two_kinds_have_a_name_in_common() -> None:
 
 def test_the_help_of_the_page_names_each() -> None:
     page = (ROOT / "extender" / "look" / "page" / "whatif.js").read_text()
-    assert f'"Read are {", ".join(OWNER_KINDS)}, PodGroup, ' in page
+    assert f'"Serried reads {", ".join(OWNER_KINDS)}, PodGroup, ' in page
 
 
 @pytest.fixture(scope="module")

@@ -72,7 +72,7 @@ STRANGE = "serried.ops.server"
 
 def test_what_a_stranger_causes_a_thousand_times_is_written_seldom_and_counted(clock: Clock, lines: Lines) -> None:
     for _ in range(1_000):
-        lines.say(STRANGE, "a connection is given up")
+        lines.say(STRANGE, "the server closes a connection before its answer is complete")
         clock.advance(1 / 32)
     assert [line.get("leftOut") for line in lines.written] == [None, 319, 319, 319]
 
@@ -113,10 +113,13 @@ def test_the_level_holds_for_everybody(capsys: pytest.CaptureFixture[str]) -> No
         logging.getLogger("serried.x").info("quiet")
         logging.getLogger("serried.x").warning("loud")
         for _ in range(1_000):
-            logging.getLogger(STRANGE).warning("a connection is given up")
+            logging.getLogger(STRANGE).warning("the server closes a connection before its answer is complete")
     finally:
         root.handlers[:], level = before
         root.setLevel(level)
         logging.getLogger("asyncio").setLevel(logging.NOTSET)
     lines = capsys.readouterr().err.splitlines()
-    assert [orjson.loads(line)["msg"] for line in lines] == ["loud", "a connection is given up"]
+    assert [orjson.loads(line)["msg"] for line in lines] == [
+        "loud",
+        "the server closes a connection before its answer is complete",
+    ]

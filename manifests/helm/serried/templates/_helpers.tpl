@@ -8,17 +8,17 @@
 {{- $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default (include "serried.schedulerTag" .) }}{{ end }}
 {{- end }}
 
-{{- /* The version of the API server without what a vendor adds, as v1.37.1. */ -}}
+{{- /* The version of the API server without the suffix of a vendor, such as v1.37.1. */ -}}
 {{- define "serried.clusterVersion" -}}
 v{{ regexFind "[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version }}
 {{- end }}
 
-{{- /* The tag of kube-scheduler for this API server: of a pre-release there is an image, too. */ -}}
+{{- /* The tag of kube-scheduler for this API server: it keeps the suffix of a pre-release, which has an image, too. */ -}}
 {{- define "serried.schedulerTag" -}}
 v{{ regexFind "[0-9]+\\.[0-9]+\\.[0-9]+(-(alpha|beta|rc)\\.[0-9]+)?" .Capabilities.KubeVersion.Version }}
 {{- end }}
 
-{{- /* A sentence if nobody has tried this version of Kubernetes, else nothing. */ -}}
+{{- /* A warning if Serried is not tested with this version of Kubernetes, otherwise empty. */ -}}
 {{- define "serried.untested" -}}
 {{- $newest := index .Chart.Annotations "scheduling.serried.dev/newest-tested" -}}
 {{- $minor := regexFind "^v[0-9]+\\.[0-9]+" (include "serried.clusterVersion" .) | trimPrefix "v" -}}
@@ -32,12 +32,12 @@ Kubernetes {{ $minor }} is not tested with Serried {{ .Chart.AppVersion }}; the 
 {{- tpl (.Files.Get (printf "files/%s/scheduler-config.yaml" $folder)) . -}}
 {{- end }}
 
-{{- /* The hash in the name rolls the Deployment out when the file changes. */ -}}
+{{- /* The name has the hash of the file, so that a changed file rolls out the Deployment. */ -}}
 {{- define "serried.schedulerConfigName" -}}
 serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | trunc 10 }}
 {{- end }}
 
-{{- /* What charts have: the labels of Helm, those of a value, and those of all objects. */ -}}
+{{- /* The labels of an object: Helm's own, those of commonLabels, and those that the caller passes. */ -}}
 {{- define "serried.labels" -}}
 {{- $root := index . 0 -}}
 {{- $chart := printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" -}}
@@ -45,17 +45,17 @@ serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | tr
 {{- toYaml (merge $own (index . 1) $root.Values.commonLabels) -}}
 {{- end }}
 
-{{- /* The names of the schedulers as strings of CEL, with commas between them. */ -}}
+{{- /* The names of the schedulers as CEL strings, separated by commas. */ -}}
 {{- define "serried.quotedNames" -}}
 '{{ join "', '" .Values.scheduler.names }}'
 {{- end }}
 
-{{- /* The Secret with the certificate of the listeners; "" if the processes sign their own. */ -}}
+{{- /* The name of the Secret with the certificate of the listeners; "" if the processes create their own certificates. */ -}}
 {{- define "serried.tlsSecret" -}}
 {{- .Values.tls.secretName | default (empty .Values.tls.issuer.name | ternary "" "serried-tls") -}}
 {{- end }}
 
-{{- /* A constraint, for pods with these labels unless it selects others. */ -}}
+{{- /* A topology spread constraint. Without a labelSelector of its own it selects pods with these labels. */ -}}
 {{- define "serried.spread" -}}
 {{- $own := dict "labelSelector" (dict "matchLabels" (index . 1)) -}}
 {{- toYaml (hasKey (index . 0) "labelSelector" | ternary (index . 0) (merge $own (index . 0))) -}}
@@ -72,7 +72,7 @@ serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | tr
 {{- end -}}
 {{- end }}
 
-{{- /* What no schema can say. */ -}}
+{{- /* Checks of values that a JSON schema cannot express. Each one fails with a message. */ -}}
 {{- define "serried.refuse" -}}
 {{- include "serried.refuseKeys" . -}}
 {{- include "serried.refuseNamespace" . -}}
@@ -82,7 +82,7 @@ serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | tr
 {{- include "serried.refuseWithoutOperators" . -}}
 {{- end }}
 
-{{- /* Selectors, Helm and the commands go by labels and annotations of these names. */ -}}
+{{- /* Users may not set labels and annotations with these prefixes: selectors, Helm and the commands depend on them. */ -}}
 {{- define "serried.refuseKeys" -}}
 {{- $monitoring := .Values.monitoring -}}
 {{- $values := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels "podAnnotations" .Values.podAnnotations -}}
@@ -100,10 +100,10 @@ serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | tr
 {{- define "serried.refuseNamespace" -}}
 {{- $namespace := .Release.Namespace -}}
 {{- if has $namespace (list "default" "kube-system" "kube-public" "kube-node-lease") -}}
-{{- fail (printf "Serried needs a namespace of its own, and %s is none, because its ResourceQuota counts all pods there. Add --namespace serried-system --create-namespace." $namespace) -}}
+{{- fail (printf "Serried needs a separate namespace, but %s is shared, and Serried's ResourceQuota would count all its pods. Add --namespace serried-system --create-namespace." $namespace) -}}
 {{- end -}}
 {{- if and .Values.namespace.create (lookup "v1" "Namespace" "" "kube-system") -}}
-{{- fail (printf "namespace.create is for what helm template prints, and Helm needs the namespace before. Leave it out, add --create-namespace, and then run: kubectl label namespace %s pod-security.kubernetes.io/enforce=restricted" $namespace) -}}
+{{- fail (printf "namespace.create is for helm template only: helm install needs the namespace before. Leave the value out, add --create-namespace, and then run: kubectl label namespace %s pod-security.kubernetes.io/enforce=restricted" $namespace) -}}
 {{- end -}}
 {{- if not (regexMatch "^[a-z]" $namespace) -}}
 {{- fail (printf "The namespace must begin with a letter, and %s does not. Choose another one with --namespace." $namespace) -}}
@@ -129,7 +129,7 @@ serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | tr
 {{- end -}}
 {{- end }}
 
-{{- /* Helm creates what is in crds/ and never changes it. With old definitions the API server would drop new fields. */ -}}
+{{- /* Helm creates the CRDs in crds/ but never updates them. With old CRDs the API server would drop new fields. */ -}}
 {{- define "serried.refuseOldDefinitions" -}}
 {{- if lookup "v1" "Namespace" "" "kube-system" -}}
 {{- $upgrade := .Release.IsUpgrade -}}
@@ -145,7 +145,7 @@ serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | tr
 {{- end -}}
 {{- end }}
 
-{{- /* Helm would say the same in words that name no value. */ -}}
+{{- /* Without this check Helm fails, too, but its message does not name the value. */ -}}
 {{- define "serried.refuseForeignPodGroups" -}}
 {{- if .Values.compatible.enabled -}}
 {{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "podgroups.scheduling.x-k8s.io" -}}
@@ -155,7 +155,7 @@ serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | tr
 {{- end -}}
 {{- end }}
 
-{{- /* Without a cluster, helm template knows of no CRD but by --api-versions. */ -}}
+{{- /* Not checked without a cluster: helm template then knows only the CRDs of --api-versions. */ -}}
 {{- define "serried.refuseWithoutOperators" -}}
 {{- if lookup "v1" "Namespace" "" "kube-system" -}}
 {{- $served := .Capabilities.APIVersions -}}
@@ -163,7 +163,7 @@ serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | tr
 {{- fail "monitoring.enabled needs the Prometheus operator, whose CRDs PodMonitor and PrometheusRule (monitoring.coreos.com/v1) are not in the cluster. Install them first, or leave the value out." -}}
 {{- end -}}
 {{- if and .Values.tls.issuer.name (not ($served.Has "cert-manager.io/v1/Certificate")) -}}
-{{- fail "tls.issuer.name needs cert-manager, whose CRD Certificate (cert-manager.io/v1) is not in the cluster. Install it first, or make the Secret yourself and name it in tls.secretName." -}}
+{{- fail "tls.issuer.name needs cert-manager, whose CRD Certificate (cert-manager.io/v1) is not in the cluster. Install it first, or create the Secret yourself and name it in tls.secretName." -}}
 {{- end -}}
 {{- end -}}
 {{- end }}

@@ -43,7 +43,7 @@ def test_an_error_ends_with_1_and_is_shown_with_its_fix(sound: PodProxy, run: Ru
     sound.answer("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"status": {"allowed": False}})
     ended = run("check")
     assert ended.code == 1
-    assert "no member is bound" in ended.out
+    assert "Serried binds no member" in ended.out
     assert "kubectl apply -k manifests/kustomize/rbac" in ended.out
 
 
@@ -61,7 +61,7 @@ def test_what_fails_is_chosen(sound: PodProxy, run: Run, fail_on: list[str], cod
     )
     ended = run("check", *fail_on)
     assert ended.code == code
-    assert "1 of 2 nodes lack it (b)" in ended.out
+    assert "1 of 2 nodes lack this label (b)" in ended.out
     assert "1 warning" in ended.out
 
 
@@ -108,13 +108,16 @@ def add_webhook(proxy: PodProxy, rule: dict[str, Any], **fields: Any) -> None:
     ("changes", "said"),
     [
         pytest.param(
-            {}, "CREATE pods/binding first (failurePolicy Fail): while it does not answer, no member is bound"
+            {},
+            "calls it for CREATE pods/binding (failurePolicy Fail): while it does not answer, Serried binds no member",
         ),
         pytest.param({"resources": ["*/*"], "apiGroups": ["*"], "apiVersions": ["*"]}, "CREATE pods/binding, CREATE "),
-        pytest.param({"operations": ["*"], "resources": ["pods"]}, "UPDATE pods, DELETE pods first"),
-        pytest.param({"operations": ["UPDATE"], "resources": ["*/status"]}, "pods/status first", id="all statuses"),
-        pytest.param({"operations": ["UPDATE"], "resources": ["pods/*"]}, "UPDATE pods/status, UPDATE pods first"),
-        pytest.param({"scope": "Namespaced"}, "no member is bound", id="what is in namespaces"),
+        pytest.param({"operations": ["*"], "resources": ["pods"]}, "for UPDATE pods, DELETE pods ("),
+        pytest.param(
+            {"operations": ["UPDATE"], "resources": ["*/status"]}, "for UPDATE pods/status (", id="all statuses"
+        ),
+        pytest.param({"operations": ["UPDATE"], "resources": ["pods/*"]}, "for UPDATE pods/status, UPDATE pods ("),
+        pytest.param({"scope": "Namespaced"}, "Serried binds no member", id="what is in namespaces"),
     ],
 )
 def test_a_webhook_that_may_stop_what_serried_writes_of_pods_is_named(
@@ -205,7 +208,7 @@ def test_one_in_another_namespace_is_named(empty: PodProxy, run: Run) -> None:
     other = {"metadata": {"name": "serried", "namespace": "gangs"}}
     empty.answer("/apis/apps/v1/deployments", items(other))
     (finding,) = json.loads(run("check", "-o", "json").out)
-    assert finding["what"].endswith("; it is in namespace gangs")
+    assert finding["what"].endswith(", but in namespace gangs")
     assert finding["fix"] == "serried check --serried-namespace gangs"
 
 
@@ -310,7 +313,7 @@ def test_of_a_file_that_calls_by_tls_the_extender_is_asked_for_its_flags(sound: 
     asked = ("check", "--only", "scheduler", "--scheduler-config", path)
     ended = run(*asked, "--context", "away")
     assert (ended.code, ended.out) == (3, "")
-    assert f"{path} calls the extender by TLS, so it has to be asked for its flags: the API server" in ended.err
+    assert f"{path} calls the extender by TLS, so the check has to ask the extender for its flags: the API" in ended.err
     run(*asked)
     assert any("debug/config" in each for each in sound.asked)
 

@@ -103,17 +103,17 @@ MISTAKES = [
         define(topologylevels=None), WARNING, "name a level of the topology wait", "crds", id="no CRD of levels"
     ),
     pytest.param(
-        define(workloads=None), WARNING, "there is no such CRD", "crds", id="no CRD of the API level not in use"
+        define(workloads=None), WARNING, "the CRD does not exist", "crds", id="no CRD of the API level not in use"
     ),
     pytest.param(
         define(reservations="0.1.0"),
         ERROR,
-        "it is of release 0.1.0, not ",
+        "its release is 0.1.0, not ",
         "manifests/kustomize/crds",
         id="an older CRD",
     ),
     pytest.param(
-        define(reservations=""), ERROR, "it is of release unknown, not ", "crds", id="a CRD that names no release"
+        define(reservations=""), ERROR, "its release is unknown, not ", "crds", id="a CRD that names no release"
     ),
     pytest.param(
         define(reservations="9.0.0"),
@@ -125,7 +125,7 @@ MISTAKES = [
     pytest.param(
         change_config(lambda document: document.pop("extenders")),
         ERROR,
-        "the scheduler knows no extender",
+        "kube-scheduler knows no extender",
         "manifests/scheduler-config.yaml",
         id="a scheduler that knows no extender",
     ),
@@ -139,7 +139,7 @@ MISTAKES = [
     pytest.param(
         change_entry(0, isolated="on", prioritizeVerb="prioritize"),
         WARNING,
-        "about these the scheduler does not ask",
+        "kube-scheduler does not call Serried for such pods",
         "remove it",
         id="a prioritize verb for marked pods only",
     ),
@@ -163,7 +163,7 @@ MISTAKES = [
     pytest.param(
         change_entry(1, httpTimeout=None),
         ERROR,
-        "gives up on a bind call after 5 s, before the extender does (--barrier-deadline 300)",
+        "kube-scheduler ends a bind call after 5 s, before the extender does (--barrier-deadline 300)",
         "httpTimeout: 15m",
         id="the usual timeout for bind",
     ),
@@ -177,21 +177,21 @@ MISTAKES = [
     pytest.param(
         change_entry(0, httpTimeout="15m"),
         WARNING,
-        "the scheduler does nothing else",
+        "kube-scheduler does nothing else",
         "5s here",
         id="a filter call that may take as long as bind",
     ),
     pytest.param(
         change_entry(0, urlPrefix="http://127.0.0.1:8888"),
         ERROR,
-        "it calls http://127.0.0.1:8888, and the extender listens at 127.0.0.1:8910",
+        "kube-scheduler calls http://127.0.0.1:8888, but the extender listens at 127.0.0.1:8910",
         "urlPrefix: http://127.0.0.1:8910",
         id="a wrong port",
     ),
     pytest.param(
         set_flag(filter_listen="0.0.0.0:8910", client_ca_file="/ca.crt"),
         ERROR,
-        "it calls http://127.0.0.1:8910, and the extender listens at 0.0.0.0:8910 (--filter-listen) by TLS",
+        "calls http://127.0.0.1:8910, but the extender listens at 0.0.0.0:8910 (--filter-listen) by TLS",
         "urlPrefix: https://",
         id="plain HTTP where TLS is spoken",
     ),
@@ -234,13 +234,13 @@ MISTAKES = [
         change_config(lambda document: document["profiles"].append({"schedulerName": "default-scheduler"})),
         WARNING,
         "pods of default-scheduler lose opportunistic batching",
-        "a kube-scheduler of its own",
+        "a separate kube-scheduler",
         id="opportunistic batching lost",
     ),
     pytest.param(
         change_config(lambda document: document["leaderElection"].update(resourceName="kube-scheduler")),
         ERROR,
-        "the scheduler holds the Lease serried-system/kube-scheduler, and the extender follows serried-system/serried",
+        "holds the Lease serried-system/kube-scheduler, but the extender follows serried-system/serried, so it",
         "resourceName: serried",
         id="another Lease",
     ),
@@ -261,7 +261,7 @@ MISTAKES = [
     pytest.param(
         set_flag(isolated="on"),
         ERROR,
-        "asks about every pod",
+        "calls this entry for every pod",
         f"add {MARKER} ",
         id="an isolated extender, not asked so",
     ),
@@ -275,14 +275,14 @@ MISTAKES = [
     pytest.param(
         deny(Right(EXTENDER, "create", "", "pods/binding")),
         ERROR,
-        "it may not create pods/binding: no member is bound",
+        "the account may not create pods/binding: Serried binds no member",
         "kubectl apply -k manifests/kustomize/rbac",
         id="no right to bind",
     ),
     pytest.param(
         deny(Right(EXTENDER, "list", "", "persistentvolumes"), Right(EXTENDER, "list", "", "persistentvolumeclaims")),
         WARNING,
-        "it may not list persistentvolumeclaims, list persistentvolumes: Serried learns only from",
+        "may not list persistentvolumeclaims, list persistentvolumes: only kube-scheduler's rejections",
         "manifests/kustomize/volumes-and-devices",
         id="no right that is vital",
     ),
@@ -296,14 +296,14 @@ MISTAKES = [
     pytest.param(
         relabel(bare={ZONE: "z0"}),
         WARNING,
-        "1 of 13 nodes lack it (bare)",
+        "1 of 13 nodes lack this label (bare)",
         f"kubectl label nodes bare {RACK}=VALUE",
         id="a node without the label",
     ),
     pytest.param(
         lambda seen: replace(seen, keys=("example.com/none",)),
         ERROR,
-        "no node has it: no such gang starts",
+        "no node has it: none of these gangs starts",
         "kubectl label nodes",
         id="a key that no node has",
     ),
@@ -311,7 +311,7 @@ MISTAKES = [
         relabel(astray={ZONE: "z1", RACK: "r0"}),
         WARNING,
         f"r0 lies in z0, z1 of {ZONE}",
-        f"give each domain of {RACK} a value of its own",
+        f"give each domain of {RACK} a unique value",
         id="keys that do not nest",
     ),
     pytest.param(
@@ -342,7 +342,7 @@ MISTAKES = [
         change_selfcheck(active=False, leaseHolder="other"),
         ERROR,
         "held by other",
-        "look at its log",
+        "read that kube-scheduler's log",
         id="an extender without Lease",
     ),
     pytest.param(
@@ -357,7 +357,7 @@ MISTAKES = [
             api={"level": "native", "group": "scheduling.k8s.io", "version": "v1beta1", "podsKeepTheirGroup": False}
         ),
         ERROR,
-        "drops what pods say of theirs",
+        "drops the field of pods that names one",
         "GenericWorkload",
         id="a gate that is on in some API servers only",
     ),
@@ -366,8 +366,8 @@ MISTAKES = [
             api={"level": "native", "group": "scheduling.k8s.io", "version": "v1beta1", "refused": ["v1 is odd"]}
         ),
         WARNING,
-        "v1 is odd; scheduling.k8s.io/v1beta1 is used instead",
-        "a version of Serried",
+        "v1 is odd; Serried uses scheduling.k8s.io/v1beta1 instead",
+        "a release of Serried",
         id="a newer version of the API that is not known",
     ),
     pytest.param(
@@ -375,8 +375,8 @@ MISTAKES = [
             api={"level": "fallback", "group": "scheduling.serried.dev", "version": "v1beta1", "refused": ["v1 is odd"]}
         ),
         ERROR,
-        "v1 is odd; scheduling.serried.dev/v1beta1 is used instead",
-        "a version of Serried",
+        "v1 is odd; Serried uses scheduling.serried.dev/v1beta1 instead",
+        "a release of Serried",
         id="no version of the cluster's own API that is known",
     ),
     pytest.param(
@@ -389,7 +389,7 @@ MISTAKES = [
     pytest.param(
         change_selfcheck(watches={"nodes": {"served": True, "malformed": 2}}),
         WARNING,
-        "2 of them cannot be read",
+        "Serried cannot read 2 of them",
         "reason=Malformed",
         id="objects that cannot be read",
     ),
@@ -417,35 +417,35 @@ MISTAKES = [
     pytest.param(
         without_policy("serried-controller-groups"),
         WARNING,
-        "there is no such policy: the controller's right to change and delete groups of users has no limit",
+        "the policy does not exist: the controller may change and delete any group of users",
         "manifests/kustomize/policies",
         id="no policy for the controller",
     ),
     pytest.param(
         without_policy("serried-extender-pods"),
         WARNING,
-        "there is no such policy: the extender's right to change pods has no limit",
+        "the policy does not exist: the extender may change any field of pods",
         "manifests/kustomize/policies",
         id="no policy for the extender",
     ),
     pytest.param(
         without_policy("serried-extender-nodes"),
         WARNING,
-        "there is no such policy: the extender's right to change nodes has no limit",
+        "the policy does not exist: the extender may change any field of nodes",
         "manifests/kustomize/policies",
         id="no policy for the nodes that the extender protects",
     ),
     pytest.param(
         without_policy("serried-extender-pod-status"),
         WARNING,
-        "there is no such policy: the extender's right to change statuses of pods has no limit",
+        "the policy does not exist: the extender may change any field of a pod's status",
         "manifests/kustomize/policies",
         id="no policy for the statuses that the extender writes",
     ),
     pytest.param(
         without_policy("serried-reservations"),
         WARNING,
-        "there is no such policy: any administrator of a namespace may stop all plans by a Reservation there",
+        "does not exist: the administrator of any namespace may create a Reservation that stops all planning",
         "manifests/kustomize/policies",
         id="no policy for the Reservations",
     ),
@@ -469,7 +469,7 @@ MISTAKES = [
     pytest.param(
         lambda seen: set_flag(hold="gate")(without_policy("serried-gate")(seen)),
         ERROR,
-        "no pod gets the gate",
+        "no pod gets the scheduling gate",
         "manifests/kustomize/gate",
         id="gates without policy",
     ),
@@ -492,7 +492,7 @@ MISTAKES = [
             },
         ),
         WARNING,
-        "12 pods that run are not of serried: none of them is evicted for a gang",
+        "Serried does not evict 12 running pods of other schedulers than serried for a gang",
         "schedulerName: serried",
         id="pods of another scheduler",
     ),
@@ -508,14 +508,14 @@ MISTAKES = [
     pytest.param(
         lambda seen: replace(seen, flags={**seen.flags, "other-profiles": "batch"}),
         ERROR,
-        "no profile is called batch (--other-profiles): another scheduler takes the room",
+        "no profile is called batch (--other-profiles): its scheduler would use",
         "without --other-profiles=batch",
         id="another profile that is none of this scheduler",
     ),
     pytest.param(
         lambda seen: replace(seen, server_version="v1.34.2", scheduler_version=""),
         ERROR,
-        "1.34 has not what Serried needs",
+        "1.34 lacks parts of the API that Serried needs",
         "1.35 or newer",
         id="an older cluster",
     ),
@@ -571,8 +571,8 @@ def test_beside_the_cluster_s_scheduler_only_the_other_profile_s_batching_is_nam
 @pytest.mark.parametrize(
     ("right", "without"),
     [
-        pytest.param(("create", LEASES, "leases", ""), "no extender begins to lead", id="the first Lease"),
-        pytest.param(("update", LEASES, "leases", "serried-extender"), "no extender begins to lead", id="its Lease"),
+        pytest.param(("create", LEASES, "leases", ""), "no extender starts to lead", id="the first Lease"),
+        pytest.param(("update", LEASES, "leases", "serried-extender"), "no extender starts to lead", id="its Lease"),
         pytest.param(
             ("patch", "discovery.k8s.io", "endpointslices", "serried-verbs"),
             "the Service leads to no extender",
@@ -614,16 +614,18 @@ def test_a_mistake_is_found_with_its_fix(make: Mistake, severity: Severity, what
     ("make", "what"),
     [
         pytest.param(
-            change_entry(1, isolated="on", managedResources=None), "asks about every pod", id="bind without its marker"
+            change_entry(1, isolated="on", managedResources=None),
+            "calls this entry for every pod",
+            id="bind without its marker",
         ),
         pytest.param(
             change_entry(0, isolated="on", managedResources=[{"name": "example.com/x", "ignoredByScheduler": True}]),
-            "asks about pods that name example.com/x, which no member does",
+            "pods that request example.com/x, which no member does",
             id="another resource",
         ),
         pytest.param(
             change_entry(0, isolated="on", managedResources=[{"name": BIND_MARKER, "ignoredByScheduler": True}]),
-            f"asks about pods that name {BIND_MARKER}",
+            f"pods that request {BIND_MARKER}",
             id="the marker of the other entry",
         ),
         pytest.param(

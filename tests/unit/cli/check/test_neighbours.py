@@ -80,7 +80,7 @@ def test_a_kueue_that_leaves_gangs_time_is_no_mistake(kueue: Kueue | None) -> No
         pytest.param(
             wait(blocks_admission=True),
             "blockAdmission",
-            "admits no other workload while one gang is admitted and waits",
+            "admits no other workload while an admitted gang waits",
             "blockAdmission: false",
             id="a gang that blocks all others",
         ),
@@ -130,7 +130,7 @@ def test_two_owners_of_topology_are_named(kueue: Kueue, groups: tuple[TopologyDe
     ((where, what, fix),) = find_all(beside(kueue, *groups))
     assert where == "ResourceFlavor chosen"
     assert named in what
-    assert "leave topologyName out of the flavor" in fix
+    assert "remove topologyName from the flavor" in fix
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def test_pods_that_use_nodes_of_kueue_s_topology_are_named() -> None:
     there = tuple(Outsider(f"n{number}", f"team/p{number}") for number in range(12))
     ((where, what, fix),) = find_all(beside(choose(outsiders=there)))
     assert where == "ResourceFlavor chosen"
-    assert what.startswith("pods on its nodes are not Kueue's (6: team/p0, team/p10, team/p2 and 3 more)")
-    assert "by a taint" in fix
+    assert what.startswith("Kueue does not manage 6 pods on its nodes (team/p0, team/p10, team/p2 and 3 more)")
+    assert "add a taint" in fix
     assert find_all(beside(choose(outsiders=there[1::2]))) == []  # on nodes of the other zone
 
 
@@ -172,14 +172,14 @@ def grant(*quotas: Quota, configuration: Configuration | None = None) -> Kueue:
         pytest.param(grant(Quota("a", "plain", {"cpu": 48_500})), "may use 48.5 of cpu", id="one queue"),
         pytest.param(
             grant(Quota("a", "plain", {"cpu": 30_000}), Quota("b", "plain", {"cpu": 30_000})),
-            "ClusterQueues a, b may use 60 of cpu, and its nodes (6) have 48",
+            "ClusterQueues a, b may use 60 of cpu, but its nodes (6) have 48",
             id="two queues together",
         ),
         pytest.param(
-            grant(Quota("a", "plain", {"memory": 13 * 2**30})), "may use 13Gi of memory, and its nodes (6) have 12Gi"
+            grant(Quota("a", "plain", {"memory": 13 * 2**30})), "may use 13Gi of memory, but its nodes (6) have 12Gi"
         ),
         pytest.param(
-            grant(Quota("a", "plain", {GPU: 8})), f"may use 8 of {GPU}, and its nodes (6) have 0", id="no node"
+            grant(Quota("a", "plain", {GPU: 8})), f"may use 8 of {GPU}, but its nodes (6) have 0", id="no node"
         ),
     ],
 )
@@ -245,7 +245,7 @@ def test_an_autoscaler_that_can_be_asked_is_no_mistake(seen: Observed) -> None:
 def test_two_autoscalers_are_named() -> None:
     ((where, what, fix),) = find_all(scale(by=replace(KARPENTER, cluster_autoscaler=True)))
     assert where == "Karpenter, Cluster Autoscaler"
-    assert "nodes may be bought twice for one gang" in what
+    assert "one gang may get nodes twice" in what
     assert "delete configmap cluster-autoscaler-status" in fix
 
 
@@ -260,12 +260,15 @@ KEPT = shipped_installation().policies or frozenset()
     ("change", "reason", "fix"),
     [
         pytest.param(
-            lack(policies=KEPT - {"serried-gate"}), "there is no MutatingAdmissionPolicy", Piece.GATE, id="no policy"
+            lack(policies=KEPT - {"serried-gate"}),
+            "MutatingAdmissionPolicy serried-gate does not exist",
+            Piece.GATE,
+            id="no policy",
         ),
         pytest.param(
             lack(bound_policies=KEPT - {"serried-gate"}), "has no binding", Piece.GATE, id="a policy without binding"
         ),
-        pytest.param(lack(gate_switch=False), "there is no ConfigMap serried-hold", Piece.GATE, id="no switch"),
+        pytest.param(lack(gate_switch=False), "the ConfigMap serried-hold does not exist", Piece.GATE, id="no switch"),
         pytest.param(
             change_selfcheck(schedulesGangs=True),
             "kube-scheduler's own gang scheduling",
@@ -278,13 +281,13 @@ KEPT = shipped_installation().policies or frozenset()
         ),
         pytest.param(
             lack(policies=frozenset(KEPT - {"serried-gate"}), server_version="v1.35.2", scheduler_version=""),
-            "there is no MutatingAdmissionPolicy",
+            "MutatingAdmissionPolicy serried-gate does not exist",
             "upgrade to 1.36",
             id="an API server without such policies",
         ),
         pytest.param(
             lack(policies=frozenset(KEPT - {"serried-gate"}), server_version="v1.36.4", scheduler_version=""),
-            "there is no MutatingAdmissionPolicy",
+            "MutatingAdmissionPolicy serried-gate does not exist",
             Piece.GATE,
             id="the oldest API server with such policies",
         ),
@@ -293,7 +296,7 @@ KEPT = shipped_installation().policies or frozenset()
 def test_members_that_an_autoscaler_sees_are_named(change: Mistake, reason: str, fix: str) -> None:
     ((where, what, do),) = find_all(scale(change))
     assert where == "Karpenter"
-    assert what.startswith("nodes may be bought for gangs that cannot start")
+    assert what.startswith("autoscalers may add nodes for gangs that cannot start")
     assert reason in what
     assert fix in do
     assert find_all(scale(change, by=Autoscalers())) == []
@@ -306,14 +309,14 @@ def test_a_gate_is_not_missed_where_it_may_not_be_read() -> None:
 
 def test_members_for_which_nobody_asks_are_named() -> None:
     ((_, what, fix),) = find_all(scale(set_flag(autoscaler="none", hold="gate")))
-    assert "--autoscaler=none never asks for nodes: a gang gets no nodes" in what
+    assert "with --autoscaler=none Serried never asks for nodes: gangs get no new nodes" in what
     assert fix == "run the extender with --autoscaler=auto"
 
 
 @pytest.mark.parametrize(
     ("by", "fix"),
     [
-        pytest.param(KARPENTER, "name it in spec.template of a NodePool", id="Karpenter"),
+        pytest.param(KARPENTER, "name the label in spec.template of a NodePool", id="Karpenter"),
         pytest.param(
             CLUSTER_AUTOSCALER, f"run the extender with --autoscaler-labels={RACK},x", id="Cluster Autoscaler"
         ),
@@ -323,5 +326,5 @@ def test_a_topology_key_that_no_new_node_is_known_to_have_is_named(by: Autoscale
     seen = scale(set_flag(autoscaler_labels="x"), by=by, requires=RACK)
     ((_, what, do),) = find_all(seen)
     assert what.startswith(f"1 PodGroup requires one domain of {RACK} (team/podgroup/ring)")
-    assert "nobody is asked for nodes for them" in what
+    assert "it asks for no nodes for them" in what
     assert do.startswith(fix)

@@ -110,7 +110,7 @@ def test_nodes_are_listed_for_quotas_where_only_the_cluster_is_checked(kueue: Po
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4"}}}
     kueue.answer("/api/v1/nodes", items(node))
     (finding,) = find(run, "--only", "cluster")
-    assert "ClusterQueues all may use 8 of cpu, and its nodes (1) have 4" in finding["what"]
+    assert "ClusterQueues all may use 8 of cpu, but its nodes (1) have 4" in finding["what"]
 
 
 def test_nodes_are_not_listed_where_no_queue_has_a_quota(kueue: PodProxy, run: Run) -> None:
@@ -152,7 +152,7 @@ def test_the_manager_s_version_decides_about_what_is_not_configured(
 def test_users_of_kueue_s_nodes_and_second_owners_are_read_where_it_chooses_nodes(kueue: PodProxy, run: Run) -> None:
     choose_nodes(kueue)
     owners, outsider = sorted(find(run), key=lambda finding: finding["what"])
-    assert "pods on its nodes are not Kueue's (1: web/x)" in outsider["what"]
+    assert "Kueue does not manage 1 pod on its nodes (web/x)" in outsider["what"]
     assert "1 Job, 1 PodGroup, 1 Workload of its namespaces require" in owners["what"]
     assert "team/job/train, team/podgroup/ring, team/workload/whole" in owners["what"]
     (pods,) = list_asked(kueue, "/api/v1/pods?")
@@ -261,7 +261,7 @@ def test_cluster_autoscaler_is_known_by_its_configmap_and_misses_the_gate(sound:
     answer_groups(sound, ZONE)
     (finding,) = find(run)
     assert finding["where"] == "Cluster Autoscaler"
-    assert "nodes may be bought for gangs that cannot start" in finding["what"]
+    assert "autoscalers may add nodes for gangs that cannot start" in finding["what"]
     provide_gate(sound)
     assert find(run) == []
 

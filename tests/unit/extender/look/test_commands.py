@@ -45,7 +45,7 @@ async def test_a_gang_that_waits_is_explained_by_its_job(pages: Pages) -> None:
         "default/job/big",
         "gang of 9",
         "NoDomainFits",
-        "1 of 1 that wait for room",
+        "1 of 1 that wait for resources",
         RACK,
         "r0",
         "big-8",

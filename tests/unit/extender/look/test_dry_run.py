@@ -67,7 +67,7 @@ async def test_who_would_go_is_told_also_where_nobody_is_evicted(idle: Harness) 
     await idle.run_until_idle()
     told = await try_out(idle)
     assert told["message"].startswith(
-        "the gang would fit without 1 pods of lower priority (default/low2), but Serried evicts no pod: "
+        "the gang would fit without 1 pod of lower priority (default/low2), but Serried evicts no pod: "
     )
     found = told["found"]
     assert (found["domain"], found["victims"]) == ("rack2", ["default/low2"])

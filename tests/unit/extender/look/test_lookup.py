@@ -82,16 +82,18 @@ async def test_what_its_owner_says_in_vain_is_shown(world: Harness, http: httpx.
         pytest.param("pod/alone", "pod default/alone is in no group", id="a pod of no group"),
         pytest.param(
             "pod/plain-0",
-            "any other pod; its Job plain is no gang, so its pods are placed one by one: it runs one pod at a time",
+            "any other pod; its Job plain is no gang, so kube-scheduler places its pods one by one: it runs one pod",
             id="a pod of a Job that is no gang",
         ),
         pytest.param(
             "job/typed",
-            "it runs one pod at a time; to make it one, create it anew with a larger parallelism, and completions; "
+            "it runs one pod at a time; to make it a gang, create it again with a larger parallelism, and completions; "
             "annotation 'scheduling.serried.dev/gang-polcy' has no effect",
             id="a Job with an annotation that nothing reads",
         ),
-        pytest.param("job/plain", "is no gang, so its pods are placed one by one: it runs", id="a Job that is none"),
+        pytest.param(
+            "job/plain", "is no gang, so kube-scheduler places its pods one by one: it runs", id="a Job that is none"
+        ),
         pytest.param("job/gone", "no job default/gone is known", id="a Job that is not there"),
         pytest.param("podgroup/gone", "no podgroup default/gone is known", id="a PodGroup that is not there"),
     ],

@@ -174,27 +174,27 @@ async def test_a_job_that_is_no_gang_fits_if_each_of_its_pods_does(world: Harnes
     [
         pytest.param(
             [training(2) | {"spec": {**training(2)["spec"], "completionMode": "NonIndexed"}}],
-            "it is not Indexed; to make it one, create it anew with completionMode: Indexed, or the annotation",
+            "it is not Indexed; to make it a gang, create it again with completionMode: Indexed, or the annotation",
             id="a Job that is not Indexed",
         ),
         pytest.param(
             [training(2) | {"metadata": {"name": "train", "annotations": {GANG_POLICY: "NoGang"}}}],
-            "its pods are placed one by one: it says so",
+            "its pods one by one: it has the annotation scheduling.serried.dev/gang-policy: NoGang",
             id="a Job that wants none",
         ),
         pytest.param(
             [raw(job_set("s").replicated("w", pods=2), "JobSet", JOB_SETS)],
-            "JobSet s controls it; to make it one, create it anew with the annotation",
+            "JobSet s controls it; to make it a gang, create it again with the annotation",
             id="the Jobs of a JobSet that does not ask",
         ),
         pytest.param(
             [raw(pod_group("g"), "PodGroup"), *(raw(each, "Pod", "v1") for each in members(2))],
-            "its pods are placed one by one: its policy is basic",
+            "kube-scheduler places its pods one by one: its policy is basic",
             id="a PodGroup of policy basic",
         ),
         pytest.param(
             [raw(pod("alone").cpu(1).scheduler(SCHEDULER), "Pod", "v1")],
-            "it is placed by itself: it names no PodGroup",
+            "kube-scheduler places the pod by itself: it names no PodGroup",
             id="a pod of no group",
         ),
     ],
@@ -383,7 +383,7 @@ async def test_victims_are_told_and_nobody_is_evicted(world: Harness, asking: As
     world.add(*small_nodes(1), pod("web").cpu(2).on("n1"), priority_class("high", 100))
     found = await asking.one(training(2, priorityClassName="high"))
     assert (found["outcome"], found["preemption"]["victims"]) == ("FitsAfterEvictions", ["default/web"])
-    assert found["message"].endswith("it fits once 1 pods of lower priority have ended")
+    assert found["message"].endswith("it fits once 1 pod of lower priority has ended")
     assert world.api.calls == []
 
 

@@ -66,7 +66,7 @@ class TestBeforeAPlan:
         world.store.put_object(volume_claim("c").value())
         await world.add(*small_nodes(2), gang(2), members(1)[0].mounting("c"), *members(1, first=1)).run_until_idle()
         (planned,) = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLANNED]
-        assert planned.detail == "1 members mount volume claims that are not bound yet"
+        assert planned.detail == "1 member mounts volume claims that are not bound yet"
 
     async def test_a_claim_that_does_not_exist_is_the_reason_and_nobody_is_evicted_for_its_pod(
         self, world: Harness

@@ -59,7 +59,7 @@ class TestExclusive:
         await world.add(self.alone("third"), *thirds).run_until_idle()
         verdict = world.groups.states[GroupKey("default", "third")].verdict
         assert verdict is not None
-        kept = "Serried keeps 1 nodes of r0 for default/third, and cannot tell when the gang will fit"
+        kept = "Serried keeps 1 node of r0 for default/third, and cannot tell when the gang will fit"
         detail = f"2 more domains are used exclusively by other gangs; 4 members fit into the whole cluster; {kept}"
         assert (verdict.reason, verdict.detail) == (Reason.NO_DOMAIN_FITS, detail)
 

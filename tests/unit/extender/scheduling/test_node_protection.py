@@ -361,7 +361,7 @@ class TestAnApiServer:
         await pass_time(cluster, 3)
         assert asked < len(cluster.api.list_calls("annotate")) <= 2 * 16
         said = [record.message for record in caplog.records if record.levelno >= logging.ERROR]
-        assert said == ["cannot protect nodes from autoscalers"]
+        assert said == ["cannot protect nodes from removal by autoscalers"]
         assert "403" in cluster.core.node_protection.write_error
         cluster.api.recover()
         await pass_time(cluster, 60)
@@ -380,7 +380,7 @@ class TestAnApiServer:
             await pass_time(cluster, 60)
         assert sorted(call.name for call in cluster.api.list_calls("annotate")) == ["n1", "n1", "n1", "n1", "n2"]
         said = [record.message for record in caplog.records if record.levelno >= logging.ERROR]
-        assert said == ["cannot protect nodes from autoscalers"]
+        assert said == ["cannot protect nodes from removal by autoscalers"]
 
     async def test_that_does_not_answer_is_asked_again(self, cluster: Harness) -> None:
         await planned(cluster)

@@ -228,7 +228,7 @@ class TestClaimsOfDevices:
     async def test_they_are_said_with_the_plan(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *claiming(1), *members(1, first=1)).run_until_idle()
         (planned,) = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLANNED]
-        assert planned.detail == "1 members claim devices, which only kube-scheduler can count"
+        assert planned.detail == "1 member claims devices, which only kube-scheduler can count"
 
     async def test_so_are_those_of_the_group(self, world: Harness) -> None:
         group = gang(2).with_field(CLAIMS, "spec", "resourceClaims")

@@ -95,7 +95,7 @@ async def test_the_last_rack_is_left_to_other_namespaces(world: Harness) -> None
         await world.add(*exclusive("greedy", f"g{number}")).run_until_idle()
     assert domains(world, "greedy") == MOST
     waiting = said(world, "greedy", "g4")
-    assert waiting.startswith("NoDomainFits: 1 members do not fit into any domain of example.com/rack")
+    assert waiting.startswith("NoDomainFits: 1 member does not fit into any domain of example.com/rack")
     assert waiting.endswith(
         "gangs of namespace greedy have 4 of 5 domains exclusively, and may have no more (--namespace-share)"
     )

@@ -274,7 +274,7 @@ def test_the_groups_inside_of_a_workload_are_those_that_pods_name() -> None:
                 raw("JobSet", WIDE.in_order()),
                 raw("Workload", workload("w").for_parent(WIDE.value().kind, "s").gang_template("a", 2)),
             ],
-            "no template of Workload w fits: one of the name of each stage is needed",
+            "Workload w needs one template with the name of each group of pods",
             id="a Workload for other stages",
         ),
         pytest.param(
