@@ -70,7 +70,7 @@ SUSPENDED = f"{FALLBACK_GROUP}/suspended"
 """The label of a Job that this command has suspended and must resume, also after a failure."""
 
 _RETRY_KEY = f"{FALLBACK_GROUP}/kick"
-"""The annotation, or in some pods label, by whose change Serried makes kube-scheduler retry a pod at once."""
+"""The key of an annotation, in some pods of a label. Serried changes its value to make kube-scheduler retry the pod."""
 
 REMOVED_ANNOTATIONS = (GANG, LABELLED_BY_BINDING, _RETRY_KEY)
 """The annotations that are removed from pods.

@@ -204,9 +204,9 @@ class Options:
     """
 
     bindings: int = 64
-    """The limit of Bindings in flight at the start.
+    """The largest number of Bindings that are sent at a time when the process starts.
 
-    It adapts to responses (`extender.core.binding.binder.BindWindow`).
+    Later the number adapts to the API server's responses (`extender.core.binding.binder.BindWindow`).
     """
 
     barrier_seconds: float = 300.0

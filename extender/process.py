@@ -341,7 +341,10 @@ class Extender:
         return ready
 
     def update_refused_versions(self, level: ApiLevel) -> None:
-        """Set what the API server does not serve, because waiting groups and the self-check name it."""
+        """Pass the messages in ``level`` about API versions that Serried cannot use to the Store and the self-check.
+
+        The reasons of waiting groups name them, and so does ``/debug/selfcheck``. The API level itself has not changed.
+        """
         self.store.set_native_obstacle(level.native_problem)
         self.selfcheck.set_refused(level.refused)
         self.core.groups.wake()

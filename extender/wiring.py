@@ -131,7 +131,10 @@ class SchedulingLoop:
         self._rounds = Rounds(group_scheduler.sort_in_queue_order)
 
         self.planned = -math.inf
-        """The loop time at which this instance last looked for due groups, or considered one, while it led."""
+        """The loop time at which this instance last looked for due groups, or considered one, while it led.
+
+        The watchdog of the process reads it: a leader that does not plan for long must give up the Lease.
+        """
 
     async def run(self) -> None:
         """Consider groups when they become due, and do periodic work twice per second. Run until cancelled."""

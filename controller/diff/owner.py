@@ -415,8 +415,9 @@ def _set_min_counts(
 ) -> Sequence[Change]:
     """Return the changes of minCount that the owner's present size needs.
 
-    A Workload that a user created, and its PodGroups, never change. A Job may name a template of its own controller's
-    Workload. Then its PodGroup copies minCount from that template, as in 1.37.
+    A Workload that a user created, and its PodGroups, never change. A Job of a TrainJob, for instance, may name a
+    template in the TrainJob's Workload. Then the Job's PodGroup copies minCount from that template, as in 1.37.
+    ``update`` says how minCount is changed.
     """
     workload = observed.workloads[0]
     if update is MinCountUpdate.PATCH and isinstance(owner, Job) and owner.delegation is not None:

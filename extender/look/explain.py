@@ -68,7 +68,7 @@ class Finding:
     advice: tuple[Advice, ...]
 
     complete: bool
-    """True if the inquiry ended in time, so that ``advice`` is complete."""
+    """True if the inquiry ended in time. If False, ``advice`` lacks the changes that were not tried yet."""
 
     spent_seconds: float
     longest_seconds: float
@@ -392,7 +392,7 @@ class DomainNeedView(View):
     """The number of nodes in the domain."""
 
     hurdles: list[HurdleView]
-    """The reasons for which nodes of the domain take no member, the most frequent first."""
+    """The reasons for which the planner can place no member on nodes of the domain, the most frequent first."""
 
     taken: bool
     """True if an exclusive gang occupies the domain."""
@@ -470,7 +470,7 @@ class DiagnosisView(View):
     """The number of further domains that `domains` leaves out."""
 
     hurdles: list[HurdleView]
-    """The reasons for which nodes of all domains take no member; the most important first."""
+    """The reasons for which the planner can place no member on nodes of all domains; the most important first."""
 
     dominant: str
     """The first of `hurdles` as a phrase; "" if there is none."""

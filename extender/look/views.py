@@ -104,7 +104,7 @@ class WaitingView(View):
     priority: int
 
     countsAs: int
-    """The priority by which it is sorted in the queue: `priority`, and what its waiting time has added."""
+    """The priority by which the gang is sorted in the queue: `priority`, and what its waiting time has added."""
 
     since: str
     """The time since which it has its quorum, RFC 3339; "" if that is not known."""
@@ -197,10 +197,10 @@ class Diagnose(StrEnum):
     NONE = "none"
 
     DOMAINS = "domains"
-    """The reasons for which the nodes of each domain take no member."""
+    """The reasons for which the planner can place no member on nodes of each domain."""
 
     ADVICE = "advice"
-    """The reasons for which the nodes of each domain take no member, and changes with which the gang would fit."""
+    """The reasons for which the planner can place no member on nodes of each domain, and changes that would help."""
 
 
 class MemberView(View):

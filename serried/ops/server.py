@@ -98,10 +98,16 @@ class IntakeLimits:
     """
 
     per_address: int
-    """The maximum number per client address. The connection that is closed is one of this address."""
+    """The maximum number of pending connections per client address.
+
+    Above it the oldest pending connection of that address is closed.
+    """
 
     total: int
-    """The maximum number of all. The connection that is closed is one of the address that has the most."""
+    """The maximum number of pending connections of all client addresses together.
+
+    Above it the oldest pending connection of the address that has the most is closed.
+    """
 
 
 OPERATIONS = IntakeLimits(MAX_PER_ADDRESS, _MAX_PENDING)
@@ -116,7 +122,7 @@ class _Address:
 
     def __init__(self) -> None:
         self.pending: dict[asyncio.Task[None], None] = {}
-        """The tasks that establish these connections, the oldest first (the values are not used)."""
+        """The tasks that establish the address's pending connections, the oldest first (the values are not used)."""
         self.next = asyncio.Lock()
         """Held while one of its connections awaits the `Throttle`, so that each address has only one in that queue."""
         self.handshakes = asyncio.Semaphore(_HANDSHAKES_PER_ADDRESS)
