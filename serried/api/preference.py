@@ -38,7 +38,7 @@ class Preference:
     """The preferences of one gang."""
 
     levels: tuple[Level, ...] = ()
-    """The preferred levels, the narrowest first; empty if the gang has none."""
+    """The preferred topology levels, the narrowest first; empty if the gang has none."""
 
     style: Style = Style.PACK
 

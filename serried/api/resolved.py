@@ -1,4 +1,4 @@
-"""Replaces the names of topology levels in a Job or parent, such as ``rack``, by the cluster's node labels."""
+"""Replaces the names of topology levels in a Job or parent, such as ``rack``, by node labels (`resolve_owner`)."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
