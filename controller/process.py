@@ -182,7 +182,7 @@ class Controller:
 
     def _on_change(self, old: Item | None, new: Item | None) -> None:
         self.loop.on_change(old, new)
-        # Only the extender reads these marks; here they would only grow.
+        # The Store records here what the extender has to plan again. The controller never reads it, so it would grow.
         self.store.dirty.clear_groups()
         self.store.dirty.orphans.clear()
 

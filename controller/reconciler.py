@@ -230,7 +230,7 @@ def is_made_by_upstream(workload: Workload, owner: Owner) -> bool:
 
     It has if the Workload's name is upstream's, the Job is its controlling owner, and Serried's label is missing.
     """
-    # The last test costs a hash.
+    # The comparison of names comes last, because computing the name costs a hash.
     return (
         isinstance(owner, Job)
         and not is_ours(workload, owner)

@@ -195,8 +195,8 @@ class Extender:
     def _make_idleness(self) -> Idleness:
         election = self._election
         return Idleness(
-            # With a Lease of its own, an extender that holds it and cannot see that is as idle as one that is stuck.
-            # There, refused calls show nothing, as kube-scheduler also calls extenders that do not lead.
+            # With a Lease of the extenders' own, an extender that holds it without knowing is as idle as a stuck one.
+            # Rejected calls prove nothing then, because kube-scheduler also calls extenders that do not lead.
             leads=election.leads if election is not None else lambda: self.leadership.active,
             refused=(lambda: -math.inf) if election is not None else lambda: self.verbs.last_rejected,
             planned=lambda: self.core.loop.planned,
@@ -291,7 +291,7 @@ class Extender:
         yield "selfcheck", self.selfcheck.check_group_field(self._client, self._namespace)
 
     def _inherit(self) -> None:
-        # Before the first term: recovery and planning have to see the slots that are kept.
+        # Called before the first term, because recovery and planning must not give away the kept slots.
         self.store.earlier_slots.restore_vacancies(self._inherited)
         self._inherited = ()
 

@@ -354,7 +354,8 @@ class Hypothesis:
             return self._check_running(group, group_members)
         state = self._core.groups.states.get(group.key)
         domain = state.assigned_domain if state is not None else ""
-        # Wider levels count at once: the question is whether it fits, not how long it waits for a preferred level.
+        # As if all waits at preferred levels were over (infinite waiting time): the question is whether the gang fits,
+        # not how long it waits for a domain of a preferred level.
         request = build_request(group, group_members, frozenset(), self._store.nodes, math.inf, assigned_domain=domain)
         if isinstance(request, Verdict):
             return request

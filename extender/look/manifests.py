@@ -229,7 +229,7 @@ def _read_json(text: str) -> list[Any] | None:
     try:
         return [read_json(text)]
     except ValueError:
-        return None  # YAML may begin with a bracket, too
+        return None  # the text may be YAML that begins with a bracket
 
 
 def _check_size(documents: list[Any]) -> None:

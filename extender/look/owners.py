@@ -327,7 +327,7 @@ def _set_priority(gang: AskedGang, classes: Mapping[str, PriorityClass]) -> Aske
         return gang
     found = find_class(named.name, classes)
     if found is None:
-        return gang  # a class that groups may not use
+        return gang  # not a class that groups may name
     group = gang.group
     group = replace(group, priority_class="", priority=found.value, preemption=group.preemption or found.preemption)
     return replace(gang, group=group, priority=found.value)
@@ -369,9 +369,8 @@ def _make_question_store(manifests: Manifests, store: Store) -> Store:
             if owner_key_in(workload) not in named and workload.key not in made_from:
                 kind = workload.parent[0] if workload.parent is not None else "Job"
                 raise ValueError(f"{place}: nothing says which pods it has; send its {kind} with it, or its PodGroups")
-            question_store.put_workload(
-                replace(workload, owners=())
-            )  # the UIDs of its owners are not those of the question
+            # Owner references are dropped: their UIDs are not those that the question's owners got here.
+            question_store.put_workload(replace(workload, owners=()))
     return question_store
 
 

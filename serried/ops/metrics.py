@@ -536,7 +536,7 @@ class ExtenderMetrics(Metrics):
             for metric in (self._namespace_starts, self._namespace_bound, self._namespace_victims):
                 with suppress(KeyError):  # older releases of prometheus_client raise it without a series
                     metric.remove(quiet)
-        self._namespaces.pop(namespace, None)  # the latest is last
+        self._namespaces.pop(namespace, None)  # so that the namespace with the latest event is the last one in the dict
         self._namespaces[namespace] = now
         return namespace
 
