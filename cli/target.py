@@ -33,7 +33,7 @@ def read_target(ctx: typer.Context) -> "Target":
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which extender a command asks, and how it reaches and authenticates to it.
+    """The extender that a command asks, and the way to reach it and to authenticate to it.
 
     Each field is an option of the command.
     """

@@ -156,7 +156,7 @@ _EMPTY_ANSWER: dict[str, Any] = {
 _BETWEEN = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 
 _OBJECT_NUMBER = re.compile(r"document 1, item (\d+)(?=\W)")
-"""How the extender's messages name an object of the request, counted from 1.
+"""The pattern by which the extender's messages name an object of the request, counted from 1.
 
 `_insert_place` replaces it by the file.
 """

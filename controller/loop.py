@@ -304,7 +304,7 @@ class Task(NamedTuple):
     """One entry of the queue. ``subject`` says what is to be done, ``key`` for which object or namespace."""
 
     subject: str
-    """What the task does with ``key``: the kind of an owner to reconcile, or one of the constants of this module.
+    """The work of the task on ``key``: the kind of an owner to reconcile, or one of the constants of this module.
 
     These are RELEASE_GROUPS, PRIORITY and COMPOSITE_PRIORITY. Appears in logs.
     """

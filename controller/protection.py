@@ -88,7 +88,7 @@ _PAUSE = Backoff(first=1.0, cap=30.0)
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTiming:
-    """When the pods of a namespace are read, to learn whether they name a PodGroup that is being deleted."""
+    """The times at which the pods of a namespace are read, to find those of a PodGroup that is being deleted."""
 
     grace_seconds: float = 5.0
     """Seconds after a deletion or the end of a pod during which the finalizer is left to kube-controller-manager.
@@ -122,7 +122,7 @@ class _Release:
     """The time of the next read of the namespace's pods for this PodGroup."""
 
     reads: int = 0
-    """How often pods were read for this PodGroup. The pause until the next read grows with it."""
+    """The number of times that pods were read for this PodGroup. The pause until the next read grows with it."""
 
 
 @dataclass(eq=False)

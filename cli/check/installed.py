@@ -1,4 +1,4 @@
-"""How Serried was installed (Helm, kubectl or ``serried install``), and so which command repairs a part of it."""
+"""Finds the tool that installed Serried: Helm, kubectl or ``serried install``. Findings name its repair command."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -45,7 +45,7 @@ _VALUES: Mapping[Piece, str] = {Piece.VOLUMES_AND_DEVICES: " --set volumesAndDev
 
 
 class InstallMethod(NamedTuple):
-    """How an installation was made: the tool and its options."""
+    """The tool by which an installation was made, and its options."""
 
     tool: Tool = Tool.KUBECTL
 

@@ -100,7 +100,7 @@ class Need(NamedTuple):
     """The resources, separated by blanks, with the API group after a dot: ``jobs/finalizers.batch``."""
 
     without: str
-    """What does not work if one of the rights is missing. The text of the finding."""
+    """The function that does not work if one of the rights is missing. It is the text of the finding."""
 
     vital: bool = True
     """True if a missing right is an error, because gangs do not start; False if it is a warning."""
@@ -350,7 +350,7 @@ class SchedulerConfig:
 
 
 class Interference(NamedTuple):
-    """How another program disturbs Serried (``what``), and what the user can do about it (``fix``)."""
+    """A disturbance of Serried by another program (``what``), and what the user can do about it (``fix``)."""
 
     what: str
     fix: str
@@ -455,7 +455,7 @@ class Observed:
     """Other gang schedulers and webhooks that may disturb Serried, each by its Deployment or configuration."""
 
     method: InstallMethod = KUBECTL
-    """How Serried was installed. The fixes of findings name its commands."""
+    """The way in which Serried was installed. The fixes of findings name its commands."""
 
     definitions: Mapping[str, str] | None = None
     """The release label of each of Serried's CRDs, by plural name; "" if the CRD has no such label."""

@@ -107,7 +107,7 @@ class ReportAmbiguous:
     owner: Owner
 
     problem: str
-    """Why it is unclear, as a phrase for the event."""
+    """The reason why it is unclear, as a phrase for the event."""
 
 
 Create = CreateWorkload | CreatePodGroup

@@ -103,7 +103,7 @@ class GangSettings:
 
 
 class DesiredAction(Enum):
-    """What the controller has to do for an owner."""
+    """The work that the controller has to do for an owner."""
 
     START = "start"
     """Create Workload and PodGroups: the owner is a gang, and none of its pods has started."""
@@ -267,7 +267,7 @@ def _differs_in_disruption(owner: Owner, workload: Workload) -> bool:
 
 
 class MinCountUpdate(Enum):
-    """How the minCount of a gang is changed when its owner's size changes."""
+    """The way in which the minCount of a gang is changed when its owner's size changes."""
 
     PATCH = "patch"
     """Patch minCount in Workload and PodGroup, if the API server allows that (1.37)."""

@@ -48,7 +48,7 @@ After that the members that still run stay. The gang then gets a replacement, or
 
 @dataclass(slots=True)
 class HandledMembers(Memory):
-    """What is remembered of one gang: the members that were disrupted, and those that are ended because of them."""
+    """The disrupted members of one gang, and the members that are ended because of them."""
 
     handled: set[str] = field(default_factory=set)
     """The UIDs of members whose disruption was handled, so that it is not handled again.

@@ -165,7 +165,7 @@ class ExclusiveShares:
 
 @dataclass(slots=True)
 class LastShare(Memory):
-    """What is remembered of a waiting gang: whether its namespace had reached its limit of exclusive domains.
+    """Remembers of a waiting gang whether its namespace had reached its limit of exclusive domains.
 
     It is updated each time the gang is planned, and lives while the gang waits.
     """

@@ -132,7 +132,7 @@ class RepairOutcome(StrEnum):
 
 @dataclass(slots=True)
 class GangHistory(Memory):
-    """What is remembered of a gang that has run, until the end of the term. Times are loop seconds."""
+    """The facts about a gang that has run, which are remembered until the end of the term. Times are loop seconds."""
 
     captured = "repair"
 

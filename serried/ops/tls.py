@@ -27,7 +27,7 @@ _SELF_SIGNED_DAYS = 3650
 
 
 class Use(StrEnum):
-    """What a certificate of a listener is used for."""
+    """The use of a certificate of a listener."""
 
     SERVING = "serving"
     """The server certificate."""

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 _CHECK_PAUSE = Backoff(first=0.05, cap=1.0)
 
 _MAX_CHECKS = 12
-"""How many times the cache is checked for a member that exists. That takes nine seconds; no sound watch is so late."""
+"""The number of checks whether the cache has a member that exists. They take 9 s; no sound watch is so late."""
 
 
 class UndecidedError(Exception):

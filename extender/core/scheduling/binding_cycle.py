@@ -86,7 +86,7 @@ class BindingCycle:
     stage: CycleStage = CycleStage.RECORDING
 
     open_slots: OpenSlots = field(default_factory=OpenSlots)
-    """Which members may take slots now, i.e. for which filter may answer a planned node, and in which order."""
+    """The members that may take slots now, i.e. for which filter may answer a planned node, and their order."""
 
     closed: frozenset[str] = frozenset()
     """The nodes to which no slot of the cycle may move.

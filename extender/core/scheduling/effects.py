@@ -127,7 +127,7 @@ class Outbox:
 
 
 class Term:
-    """What this instance may do now: write, and plan groups. One instance per process, used again for each term.
+    """Says what this instance may do now: write, and plan groups. One instance per process, used again for each term.
 
     A term is the time in which the instance leads. ``holds_lease`` returns whether it still holds the Lease.
     """

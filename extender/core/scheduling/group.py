@@ -30,7 +30,7 @@ M = TypeVar("M", bound=Memory)
 
 
 class Memories(dict[type[Memory], Memory]):
-    """What features remember of one group: by each feature's subclass of `Memory`, the object of that class.
+    """The objects in which features remember facts about one group, by their class, a subclass of `Memory`.
 
     Empty for a group about which no feature remembers anything.
     """
@@ -112,7 +112,7 @@ class GroupState:
     """
 
     memory: Memories = field(default_factory=Memories)
-    """What features remember of the group."""
+    """The facts that features remember about the group."""
 
     def end_term(self) -> None:
         """Drop the verdict, the time of the quorum and whatever else may change while another instance leads."""

@@ -45,7 +45,7 @@ class Wave:
 
 @dataclass(slots=True)
 class OpenSlots:
-    """Which members of one binding cycle may take slots now, and in which order. Each `BindingCycle` owns one.
+    """Decides which members of one binding cycle may take slots now, and in which order. Each `BindingCycle` owns one.
 
     Until filter has answered the node of a slot, any member of the same class (a PodGroup's members with equal
     requests and constraints) may take it. If the gang has waves, i.e. parts that are placed one after another, only

@@ -128,7 +128,7 @@ def find_offered_node(
 
 
 class Obstacle(StrEnum):
-    """What makes a Binding impossible now, by kind.
+    """A kind of reason why a Binding is impossible now.
 
     TERM: this instance does not lead. GROUP: the PodGroup is gone. QUORUM: members are missing. SLOT: the slot is not
     valid.

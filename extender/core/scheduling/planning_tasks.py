@@ -378,7 +378,7 @@ class ChildMessage(NamedTuple):
     """The results: first that of the child's own task, then those of its ``batch`` for which there was time."""
 
     packed: PackedCounts
-    """How many members fit on each node, as far as the child has counted it. It saves the parent the same work."""
+    """The numbers of members that fit on each node, as far as the child has counted them: the parent need not."""
 
 
 class Unfinished(Exception):

@@ -65,7 +65,7 @@ _PAUSE_AFTER_VAIN_SECONDS = 5.0
 """The shortest pause after a search that found no victims, in seconds."""
 
 _MAX_RESTARTS = 3
-"""How many times a search is repeated at once because the cluster has changed during it and its result is outdated."""
+"""The maximum number of repeats of one search at once, each because the cluster had changed during the search."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class Search(Memory):
     """
 
     restarts: int = 0
-    """How many times the search was repeated because its result was outdated when it ended."""
+    """The number of times that the search was repeated because its result was outdated when it ended."""
 
     freed_counts: tuple[int, ...] = ()
     """The Store's counters of freed resources and withdrawn nominations when the gang was rejected.
