@@ -496,9 +496,10 @@ class Install:
 
 
 async def check_after(target: Target) -> None:
-    """Check the new installation repeatedly until there are no errors or time is over. Print the last findings.
+    """Check the new installation repeatedly until there are no errors, for at most `_LEADERSHIP_SECONDS`.
 
-    The time lets an extender become the leader. Raises CommandError if an error remains.
+    In that time an extender becomes the leader. Print the findings of the last check. Raises CommandError if an error
+    remains.
     """
     deadline = time.monotonic() + _LEADERSHIP_SECONDS
     while True:

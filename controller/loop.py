@@ -217,7 +217,7 @@ class WorkQueue(Generic[K]):
 PROBE_SECONDS = 5.0
 """Seconds between two retries of the failed task with the oldest attempt, to learn whether an outage is over.
 
-Objects are to be created within 10 s of that moment.
+After an outage of the API server, the missing objects have to be created within 10 s.
 """
 
 INVALID_SECONDS = 300.0

@@ -27,7 +27,10 @@ _SLICE_SECONDS = 0.002
 """The time in seconds after which the comparison pauses, for as long as it has run."""
 
 _MAX_PAUSE_SECONDS = 0.01
-"""The maximum pause. The measured time includes waits for the API server, which need no pause as long as they were."""
+"""The maximum pause of a comparison, in seconds.
+
+A pause is as long as the work before it. That time may include a wait for the API server, which blocks nothing.
+"""
 
 _RECHECK_SECONDS = 1.0
 """The pause before differing objects are compared again: within this time a watch shows the latest change."""
