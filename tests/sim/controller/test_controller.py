@@ -404,7 +404,7 @@ async def test_a_job_that_names_a_template_which_is_not_there_is_told_so(server:
         server.add(JOBS, gang().delegated("b").raw())
         await wait_until(lambda: len(events(server, "AmbiguousWorkload")) == 1)
     (said,) = events(server, "AmbiguousWorkload")
-    assert said["message"].endswith("pod by pod: Workload whole has no template 'b', which its annotation names")
+    assert said["message"].endswith("one by one: Workload whole has no template 'b', which its annotation names")
     assert not server.list_objects(GROUPS)
 
 

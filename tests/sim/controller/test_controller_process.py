@@ -99,5 +99,5 @@ async def test_it_says_why_it_ends_if_it_cannot_listen(tmp_path: Path) -> None:
             assert running.stderr is not None
             said = (await running.stderr.read()).decode()
             assert await running.wait() == 1
-    assert "a part of it has ended" in said
+    assert "one of its parts ended unexpectedly" in said
     assert "Address already in use" in said
