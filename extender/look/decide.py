@@ -378,7 +378,7 @@ class Hypothesis:
         least = group.policy.min_count if isinstance(group.tree, Leaf) else None
         have, need = group_members.placed - lost, group_members.placed if least is None else least
         if lost and have < need:
-            return Verdict(Reason.BROKEN, have=have, need=need, detail="no other place was looked for")
+            return Verdict(Reason.BROKEN, have=have, need=need, detail="Serried looked for no other nodes")
         return Verdict(Reason.SCHEDULED, have=have)
 
     def _plan(self, cluster: _ClusterCopy, waiting: Waiting, request: PlanRequest) -> Plan | Verdict:

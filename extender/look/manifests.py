@@ -287,8 +287,9 @@ _READ_KINDS = (*OWNER_KINDS, "PodGroup", "CompositePodGroup", "Workload", "Pod")
 READ = f"{', '.join(_READ_KINDS)}, and Lists of them"
 
 _UNREAD = (
-    "this kind is not read; send the pods that it makes, or their Job, as kubectl get -o yaml shows them, with their "
-    f"PodGroup; or ask for a gang that exists by its name; or leave it out if it makes no pods. What is read: {READ}"
+    "Serried does not read this kind; send the pods that it makes, or their Job, as kubectl get -o yaml shows them, "
+    f"with their PodGroup; or ask for a gang that exists by its name; or leave it out if it makes no pods. "
+    f"Serried reads {READ}"
 )
 
 _UID = "whatif:"
@@ -411,8 +412,9 @@ class Manifests:
         _check_names(place, owner.stray)
         if isinstance(owner, Parent) and "scheduling" in read_map(obj, "spec"):
             raise ValueError(
-                f"{place}: of spec.scheduling its own controller makes a Workload and PodGroups, and which ones is not "
-                f"known here; send these with the pods, or ask for a gang with the annotation {GANG_POLICY} instead"
+                f"{place}: its own controller creates a Workload and PodGroups from spec.scheduling, and Serried "
+                f"does not know which; send these with the pods, or ask for a gang with the annotation "
+                f"{GANG_POLICY} instead"
             )
         self.owners.append(SentOwner(place, obj, resolve_levels(place, owner, store)))
 

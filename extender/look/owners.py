@@ -314,7 +314,7 @@ def find_gangs(
             manifests.pods = more.pods
     found = [*_list_groups(manifests, store, question_store), *(_make_single(pod) for pod in manifests.single)]
     if not found and not manifests.refused:
-        raise ValueError(f"there is no object in the body; what is read: {READ}")
+        raise ValueError(f"there is no object in the body; Serried reads {READ}")
     if len(found) > MOST_GANGS:
         raise ValueError(f"there are {len(found)} gangs; ask for at most {MOST_GANGS} at a time")
     return FoundGangs([_set_priority(each, classes) for each in found], manifests.refused)
@@ -368,7 +368,8 @@ def _make_question_store(manifests: Manifests, store: Store) -> Store:
         with manifests.refusing():
             if owner_key_in(workload) not in named and workload.key not in made_from:
                 kind = workload.parent[0] if workload.parent is not None else "Job"
-                raise ValueError(f"{place}: nothing says which pods it has; send its {kind} with it, or its PodGroups")
+                said = f"Serried cannot tell which pods it has; send its {kind} with it, or its PodGroups"
+                raise ValueError(f"{place}: {said}")
             # Owner references are dropped: their UIDs are not those that the question's owners got here.
             question_store.put_workload(replace(workload, owners=()))
     return question_store

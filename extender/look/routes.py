@@ -297,7 +297,7 @@ _SOON_SECONDS = 7 * 86_400.0
 _FLAGS = {Use.SERVING: "--tls-cert-file", Use.CLIENT_CA: "--client-ca-file"}
 """The flag that names the certificate's file, by the use of the certificate."""
 
-_OUTCOMES = {Use.SERVING: "callers that check it cannot call", Use.CLIENT_CA: "no client can call filter and bind"}
+_OUTCOMES = {Use.SERVING: "clients that verify it cannot connect", Use.CLIENT_CA: "no client can call filter and bind"}
 """The consequence when a certificate has expired, by its use."""
 
 

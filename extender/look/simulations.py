@@ -346,10 +346,12 @@ class Questions:
             except ValueError as problem:
                 raise HTTPException(400, str(problem)) from None
             except TooLongError:
-                said = f"there is no answer after {_LIMIT_SECONDS:.0f} s of work; ask for fewer gangs, or smaller ones"
+                said = (
+                    f"Serried found no answer in {_LIMIT_SECONDS:.0f} s of work; ask for fewer gangs, or smaller ones"
+                )
                 raise HTTPException(503, said) from None
             except NoAnswerError as problem:
-                raise HTTPException(503, f"there is no answer: {problem}") from None
+                raise HTTPException(503, f"Serried could not answer: {problem}") from None
 
     def _check_free(self) -> None:
         if self._lock.locked():
@@ -417,7 +419,7 @@ def _answer(
     placed, coming = separate_claims(placed, namespace, core.store.rule(Volumes).supply.find_default())
     objects, skipped = separate_podless(placed)
     if skipped and not objects and not asked:
-        raise ValueError(f"no object in the body makes pods; what is read: {READ}")
+        raise ValueError(f"no object in the body makes pods; Serried reads {READ}")
     if objects or not asked:
         found = find_gangs(objects, core.store, namespace, classes, coming)
         gangs += found.gangs

@@ -291,11 +291,11 @@ def _unpack(data: bytes) -> bytes:
     try:
         plain = unpacker.decompress(data, _MAX_BYTES)
     except zlib.error as problem:
-        raise ValueError(f"it is no whole gzip file: {problem}") from None
+        raise ValueError(f"the gzip file is damaged or incomplete: {problem}") from None
     if unpacker.unconsumed_tail:
         raise ValueError(f"it unpacks to more than {_MAX_BYTES} bytes")
     if not unpacker.eof:
-        raise ValueError("it is no whole gzip file: its end is missing")
+        raise ValueError("the gzip file is damaged or incomplete: its end is missing")
     return plain
 
 

@@ -358,7 +358,7 @@ class _ExecPlugin:
         mode = self._spec.get("interactiveMode") or "IfAvailable"
         present = sys.stdin is not None and sys.stdin.isatty()
         if mode == "Always" and not present:
-            raise self._plugin_error("the plugin asks a person, but there is no terminal")
+            raise self._plugin_error("the plugin needs input from a terminal, but there is none")
         return present and mode != "Never"
 
     def _parse(self, text: str) -> Mapping[str, Any]:

@@ -58,10 +58,10 @@ class Kubeconfig:
         chosen = self.contexts[name]
         cluster, user = (str(chosen.get(key) or "") for key in ("cluster", "user"))
         if cluster not in self.clusters:
-            said = f"names the cluster {cluster}, which is not there" if cluster else "names no cluster"
+            said = f"names the cluster {cluster}, which does not exist" if cluster else "names no cluster"
             raise CredentialsError(f"kubeconfig {self.place} cannot be used: context {name} {said}")
         if user and user not in self.users:
-            said = f"context {name} names the user {user}, who is not there"
+            said = f"context {name} names the user {user}, who does not exist"
             raise CredentialsError(f"kubeconfig {self.place} cannot be used: {said}")
         return Entry(self.clusters[cluster], self.users.get(user, {}))
 

@@ -205,7 +205,7 @@ def _no_answer(call: Call, err: Exception) -> Unavailable:
     unsent = isinstance(err, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
     if isinstance(err, aiohttp.ConnectionTimeoutError):
         seconds = call.timeout_seconds * _CONNECT_SHARE
-        said = f"no connection in {seconds:g} s: too many requests in flight, or no way there"
+        said = f"no connection in {seconds:g} s: too many requests are running, or the network has no route"
     elif isinstance(err, TimeoutError):
         said = f"no answer in {call.timeout_seconds:g} s"
     else:

@@ -296,7 +296,7 @@ class _Connection(H11Protocol):
         begun = self.conn.their_state is h11.IDLE and (cycle is None or self.conn.trailing_data[0])
         waiting = begun or self.conn.their_state is h11.SEND_BODY or self.flow.write_paused
         if waiting and self._client_timer is None:
-            why = "the request does not arrive, or the answer is not read"
+            why = "the client sends its request, or reads the answer, too slowly"
             self._client_timer = self.loop.call_later(_CLIENT_SECONDS, self.abort, why)
         elif self._client_timer is not None and not waiting:
             self._client_timer.cancel()

@@ -15,7 +15,10 @@ from serried.api.pod import Pod
 from serried.api.verdict import Verdict
 from serried.plan.request import Plan
 
-STAYING_OWNERS = {"DaemonSet": "a DaemonSet's pod comes back at once", "Node": "a static pod is the node's own"}
+STAYING_OWNERS = {
+    "DaemonSet": "the DaemonSet would recreate its pod at once",
+    "Node": "the kubelet runs a static pod itself",
+}
 """The kinds of pod owners whose pods are never evicted, each with a phrase for users why."""
 
 Budget: TypeAlias = Key | GroupKey
@@ -109,7 +112,7 @@ class Allowances:
 TOO_MANY = "their PodDisruptionBudgets do not allow it"
 """The phrase for users why pods are not evicted if that would exceed a PodDisruptionBudget."""
 
-BREAKS = "their gangs would break, and nobody's does for members beyond minCount"
+BREAKS = "their gangs would have fewer than minCount members, which is not allowed for members beyond minCount"
 """The phrase for users why pods are not evicted if their gang would lose its quorum."""
 
 

@@ -307,7 +307,7 @@ async def test_a_question_about_another_cluster_is_answered_with_what_it_was_abo
     await page.get_by_label("Leave these gangs out").fill("vision/job/resnet")
     await page.get_by_role("button", name="Would it fit?").click()
     answer = page.locator(".answer")
-    await expect(answer).to_contain_text(re.compile(r"without node-000 \(\d+ pods? of it would need another place\)"))
+    await expect(answer).to_contain_text(re.compile(r"without node-000 \(\d+ pods? of it would need another node\)"))
     await expect(answer).to_contain_text("without gang vision/job/resnet")
 
 

@@ -406,14 +406,14 @@ class _Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             pass  # the request was answered like any other, and is the last one
         except httptools.HttpParserError as error:
-            self._reject(400, f"this is not HTTP: {error}")
+            self._reject(400, f"the request is not HTTP: {error}")
         # A request that began within the data is charged for all of it: too much by one read of the socket at most.
         self._other_bytes += len(data) - self._body_bytes
         if self._other_bytes > _MAX_OTHER_BYTES:
-            self._reject(431, "the request's head, or what it has beside its body, is too large")
+            self._reject(431, "the head of the request, or its chunk headers and trailers, are too large")
         if self._arrival_timer is None and not (self._request.taken or self._dropping):
             self._arrival_timer = self._loop.call_later(
-                _ARRIVAL_SECONDS, self._reject, 408, "the request does not arrive"
+                _ARRIVAL_SECONDS, self._reject, 408, "the request has not arrived in time"
             )
 
     def on_message_begin(self) -> None:
@@ -482,7 +482,7 @@ class _Connection(asyncio.Protocol):
         immediate = self._routes.immediate.get(path)
         waiting = self._routes.waiting.get(path)
         if immediate is None and waiting is None:
-            self._write(request, _error(404, "there is no such verb"))
+            self._write(request, _error(404, "unknown verb"))
         elif request.method != b"POST":
             self._write(request, _error(405, "POST is the only method"))
         elif immediate is not None:

@@ -196,7 +196,7 @@ class TestContinue:
 class TestRefusals:
     async def test_no_such_path_and_no_such_method(self, client: Client) -> None:
         await client.send(post("/nothing"))
-        assert (await client.reply())[0::2] == (404, {"Error": "serried: there is no such verb"})
+        assert (await client.reply())[0::2] == (404, {"Error": "serried: unknown verb"})
         await client.send(b"GET /quick HTTP/1.1\r\nHost: x\r\n\r\n")
         status, headers, body = await client.reply()
         assert (status, headers["allow"], body) == (405, "post", {"Error": "serried: POST is the only method"})
@@ -215,7 +215,7 @@ class TestRefusals:
         await client.send(garbage)
         status, headers, body = await client.reply()
         assert (status, headers["connection"]) == (400, "close")
-        assert body["Error"].startswith("serried: this is not HTTP: ")
+        assert body["Error"].startswith("serried: the request is not HTTP: ")
         assert await client.closed()
         assert harness.seen == []
 

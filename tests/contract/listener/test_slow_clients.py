@@ -51,7 +51,7 @@ class TestArrival:
             assert await client.body() == {"size": 0}
         status, headers, body = await client.reply()
         assert (status, headers["connection"]) == (408, "close")
-        assert body == {"Error": "serried: the request does not arrive"}
+        assert body == {"Error": "serried: the request has not arrived in time"}
         await client.close()
         await other.close()
         await wait_until(lambda: len(harness.peers) == 0)

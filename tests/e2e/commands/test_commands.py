@@ -141,7 +141,7 @@ def test_a_crd_of_an_older_release_is_an_error(stage: ClusterStage, serried: Run
         stage.cluster.kubectl("label", definition, f"{label}={__version__}", "--overwrite")
     (finding,) = json.loads(old.out)
     assert (old.code, finding["where"]) == (1, "CRD reservations.scheduling.serried.dev")
-    assert f"it is of release 0.0.1, not {__version__}" in finding["what"]
+    assert f"its release is 0.0.1, not {__version__}" in finding["what"]
 
 
 def test_a_right_that_is_taken_away_is_missed(stage: ClusterStage, serried: Run) -> None:

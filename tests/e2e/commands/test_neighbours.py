@@ -132,7 +132,7 @@ def test_a_quota_above_the_nodes_is_named(stage: ClusterStage, check: Check) -> 
         (finding,) = check()
     finally:
         remove()
-    assert "may use 385 of cpu, and its nodes (12) have 384" in finding["what"]
+    assert "may use 385 of cpu, but its nodes (12) have 384" in finding["what"]
 
 
 @pytest.mark.usefixtures("patient")

@@ -65,7 +65,10 @@ def test_gangs_start_by_tls_also_when_the_authority_is_another_and_never_without
     stage.create_group("ring", 3, RACK)
     stage.create_pods(names("ring", 3), "ring")
     # The scheduler still calls by plain HTTP.
-    eventually("a call that fails", lambda: "refused by TLS" in Path(stage.cluster.logs["extender"]).read_text())
+    eventually(
+        "a call that fails",
+        lambda: "TLS handshake with a client failed" in Path(stage.cluster.logs["extender"]).read_text(),
+    )
     assert not stage.bound("ring")
     secured.secure_scheduler()
     stage.await_bound("ring", 3)

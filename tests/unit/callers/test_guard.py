@@ -190,7 +190,7 @@ class TestByWhichNameTheyComeByLoopback:
         self, harness: GuardHarness, host: str
     ) -> None:
         answer = await harness.ask(token="", peer=HERE, scheme="http", headers={"Host": host})
-        assert (answer.status_code, "ask for localhost" in answer.text) == (401, True)
+        assert (answer.status_code, "use localhost" in answer.text) == (401, True)
 
     def test_each_name_counts_where_there_are_two(self) -> None:
         assert not names_address([(b"host", b"localhost"), (b"host", b"evil.example")])
@@ -206,7 +206,7 @@ class TestByWhichNameTheyComeByLoopback:
 
     async def test_where_a_token_is_needed_anyway_no_other_name_is_recommended(self) -> None:
         answer = await GuardHarness(TokenDemand.ALWAYS).ask(token="", peer=HERE, scheme="http", host="evil.example")
-        assert (answer.status_code, "ask for localhost" in answer.text) == (401, False)
+        assert (answer.status_code, "use localhost" in answer.text) == (401, False)
 
     async def test_where_no_tokens_are_asked_for_the_name_does_not_matter(self) -> None:
         harness = GuardHarness(TokenDemand.OFF)

@@ -106,7 +106,7 @@ def test_a_file_that_cannot_be_read_says_where(changes: dict[str, Any], said: st
         pytest.param(b"[1]", "it is no snapshot", id="a list"),
         pytest.param(b"\xff", "", id="no text"),
         pytest.param(gzip.compress(FILE.read_bytes())[:-20], "its end is missing", id="half a compressed file"),
-        pytest.param(b"\x1f\x8bnonsense", "it is no whole gzip file", id="what only looks compressed"),
+        pytest.param(b"\x1f\x8bnonsense", "the gzip file is damaged or incomplete", id="what only looks compressed"),
     ],
 )
 def test_what_is_no_snapshot_is_told(data: bytes, said: str) -> None:

@@ -157,8 +157,8 @@ def test_what_would_mislead_is_refused(
 @pytest.mark.parametrize(
     ("context", "said"),
     [
-        pytest.param({"cluster": "gone"}, "context c names the cluster gone, which is not there", id="the cluster"),
-        pytest.param({"user": "gone"}, "context c names the user gone, who is not there", id="the user"),
+        pytest.param({"cluster": "gone"}, "context c names the cluster gone, which does not exist", id="the cluster"),
+        pytest.param({"user": "gone"}, "context c names the user gone, who does not exist", id="the user"),
     ],
 )
 def test_what_a_context_names_and_is_not_there_is_said(tmp_path: Path, context: dict[str, str], said: str) -> None:
@@ -276,7 +276,7 @@ def test_a_command_makes_a_certificate(tmp_path: Path, pki: Path, make_plugin: M
         pytest.param({"command": "no-such", "installHint": "Get it."}, "not installed. Get it.", id="not there"),
         pytest.param({"apiVersion": f"{API}/v1beta1"}, "of client.*v1, not of client.*v1beta1", id="another version"),
         pytest.param({"command": "true"}, "the plugin gives no ExecCredential", id="no JSON"),
-        pytest.param({"interactiveMode": "Always"}, "there is no terminal", id="it asks, and nobody is there"),
+        pytest.param({"interactiveMode": "Always"}, "needs input from a terminal", id="it asks, and nobody is there"),
     ],
 )
 def test_a_command_that_fails_is_named_with_the_reason(

@@ -43,7 +43,7 @@ class TestTheEndOfATerm:
         written, said = writes(world), len(world.heard.verdicts)
         world.core.end_term()
         await world.run_tasks()
-        assert "does not lead" in call.error
+        assert "no longer leads" in call.error
         assert (writes(world), len(world.heard.verdicts), len(world.ledger)) == (written, said, 0)
         assert world.api.record_phase() is None
 

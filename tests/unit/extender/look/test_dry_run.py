@@ -150,7 +150,7 @@ async def test_a_forecast_that_wins_is_said(world: Harness) -> None:
         pytest.param(
             [*small_nodes(1), pod("low").cpu(2).on("n1").controlled_by("DaemonSet", "d")],
             urgent(1),
-            "preemption would help, but 1 pod may not be evicted: a DaemonSet's pod comes back at once",
+            "preemption would help, but 1 pod may not be evicted: the DaemonSet would recreate its pod at once",
             id="it is protected",
         ),
     ],

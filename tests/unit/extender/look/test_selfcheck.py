@@ -25,7 +25,7 @@ NOW = 1_785_585_600.0
 DAY = 86_400.0
 
 REPLACE = "Replace the file; no restart is needed"
-SERVING = "callers that check it cannot call"
+SERVING = "clients that verify it cannot connect"
 CLIENTS = "no client can call filter and bind"
 
 WARNINGS = {

@@ -777,7 +777,7 @@ def test_anchors_that_cannot_be_read_are_told(text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("body", "query", "said"),
     [
-        pytest.param("", "", "there is no object in the body; what is read: Job, JobSet", id="nothing"),
+        pytest.param("", "", "there is no object in the body; Serried reads Job, JobSet", id="nothing"),
         pytest.param("a: [", "", "it is not YAML: line", id="no YAML"),
         pytest.param("- " * 100, "", "more than 64 levels are not read", id="too deep"),
         pytest.param("[" * 250_000, "", "more than 64 levels are not read", id="far too deep"),
@@ -785,7 +785,7 @@ def test_anchors_that_cannot_be_read_are_told(text: str, said: str) -> None:
         pytest.param(
             yaml.safe_dump(named("Service", "v1")),
             "",
-            "no object in the body makes pods; what is read: Job, JobSet",
+            "no object in the body makes pods; Serried reads Job, JobSet",
             id="nothing that makes pods",
         ),
         pytest.param(
@@ -819,23 +819,23 @@ async def test_what_cannot_be_asked_is_told_with_what_to_do(
         pytest.param("kind: Job", "document 1, Job: metadata.name is missing", id="no name"),
         pytest.param(
             yaml.safe_dump({"kind": "Deployment", "metadata": {"name": "web"}}),
-            "document 1, Deployment default/web: this kind is not read; send the pods that it makes",
+            "document 1, Deployment default/web: Serried does not read this kind; send the pods that it makes",
             id="another kind",
         ),
         pytest.param(
             yaml.safe_dump(named("PyTorchJob", "kubeflow.org/v1")),
-            "PyTorchJob default/x: this kind is not read; send the pods that it makes, or their Job, as kubectl get -o "
-            "yaml shows them, with their PodGroup; or ask for a gang that exists by its name",
+            "PyTorchJob default/x: Serried does not read this kind; send the pods that it makes, or their Job, as "
+            "kubectl get -o yaml shows them, with their PodGroup; or ask for a gang that exists by its name",
             id="a kind whose operator makes the pods",
         ),
         pytest.param(
             yaml.safe_dump(named("Service", "serving.knative.dev/v1")),
-            "document 1, Service default/x: this kind is not read; send the pods that it makes",
+            "document 1, Service default/x: Serried does not read this kind; send the pods that it makes",
             id="a kind that makes pods though its namesake makes none",
         ),
         pytest.param(
             yaml.safe_dump_all([named("StatefulSet", "apps/v1"), training(2)]),
-            "document 1, StatefulSet default/x: this kind is not read",
+            "document 1, StatefulSet default/x: Serried does not read this kind",
             id="a kind that makes pods, beside others",
         ),
         pytest.param(
@@ -870,22 +870,22 @@ async def test_what_cannot_be_asked_is_told_with_what_to_do(
         ),
         pytest.param(
             yaml.safe_dump(raw(workload("w").for_job("j").gang_template("t", 2), "Workload")),
-            "Workload default/w: nothing says which pods it has; send its Job with it",
+            "Workload default/w: Serried cannot tell which pods it has; send its Job with it",
             id="a Workload alone",
         ),
         pytest.param(
             yaml.safe_dump(training(2) | {"apiVersion": "batch.volcano.sh/v1alpha1"}),
-            "Job default/train, of batch.volcano.sh/v1alpha1: this kind is not read",
+            "Job default/train, of batch.volcano.sh/v1alpha1: Serried does not read this kind",
             id="a Job of Volcano",
         ),
         pytest.param(
             yaml.safe_dump(raw(pod_group("g").gang(2), "PodGroup", "scheduling.volcano.sh/v1beta1")),
-            "PodGroup default/g, of scheduling.volcano.sh/v1beta1: this kind is not read",
+            "PodGroup default/g, of scheduling.volcano.sh/v1beta1: Serried does not read this kind",
             id="a PodGroup of Volcano",
         ),
         pytest.param(
             yaml.safe_dump(named("Workload", "kueue.x-k8s.io/v1beta1")),
-            "Workload default/x, of kueue.x-k8s.io/v1beta1: this kind is not read",
+            "Workload default/x, of kueue.x-k8s.io/v1beta1: Serried does not read this kind",
             id="a Workload of Kueue",
         ),
         pytest.param(
@@ -902,7 +902,7 @@ async def test_what_cannot_be_asked_is_told_with_what_to_do(
             yaml.safe_dump(
                 raw(job_set("s").gang_policy().replicated("w").with_field({}, "spec", "scheduling"), "JobSet", JOB_SETS)
             ),
-            "of spec.scheduling its own controller makes a Workload and PodGroups",
+            "its own controller creates a Workload and PodGroups from spec.scheduling",
             id="a JobSet that says it in its own words",
         ),
         pytest.param(

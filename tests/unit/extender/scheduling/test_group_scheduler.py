@@ -43,7 +43,7 @@ class TestBeforeAPlan:
         gated = members(1)[0].gate("example.com/quota")
         await world.add(*small_nodes(2), gang(2), gated, *members(2, first=1)).run_until_idle()
         assert verdict_of(world) == (Reason.MEMBER_GATED, 1, 2)
-        assert "have a scheduling gate that another controller has to remove: example.com/quota" in render(
+        assert "1 member has a scheduling gate that another controller has to remove: example.com/quota" in render(
             world.heard.verdicts[-1][1]
         )
         await world.add(members(1)[0]).run_until_idle()

@@ -24,12 +24,12 @@ H = GroupKey("default", "h")
         pytest.param(Changes(drained=("n2",)), "Scheduled: 2 members are bound", id="enough members stay"),
         pytest.param(
             Changes(drained=("n1",)),
-            "Broken: only 1 of 2 members are left of this gang, which was running; no other place was looked for",
+            "Broken: only 1 of 2 members are left of this gang, which was running; Serried looked for no other nodes",
             id="too few members stay",
         ),
         pytest.param(
             Changes(removed=(GANG,)),
-            "Broken: only 0 of 2 members are left of this gang, which was running; no other place was looked for",
+            "Broken: only 0 of 2 members are left of this gang, which was running; Serried looked for no other nodes",
             id="it is taken away itself",
         ),
     ],

@@ -266,7 +266,7 @@ def test_the_groups_inside_of_a_workload_are_those_that_pods_name() -> None:
         ),
         pytest.param(
             [raw("Workload", workload("w").for_parent(WIDE.value().kind, "s").gang_template("a", 2))],
-            "nothing says which pods it has; send its JobSet with it",
+            "Serried cannot tell which pods it has; send its JobSet with it",
             id="a Workload without its JobSet",
         ),
         pytest.param(
