@@ -80,7 +80,7 @@ class Story:
 
     async def _overfill(self, client: ApiClient) -> None:
         self._stage.announce(
-            f"{GIANT.name} needs {GIANT.size} slots in one rack, which has 40; {PATIENT.name} needs room"
+            f"{GIANT.name} has {GIANT.size} members, but a rack fits 40; {PATIENT.name} needs more free nodes"
         )
         for gang in (GIANT, PATIENT):
             await self._submit(client, gang)
@@ -89,8 +89,8 @@ class Story:
         self._summary.extend(f"{row.gang} waited whole: {row.reason}" for row in self._rows if row.state == "Waiting")
 
     async def _make_room(self, client: ApiClient) -> None:
-        self._require(self._referee.bound(PATIENT) == 0, f"{PATIENT.name} started without room")
-        self._stage.announce(f"{LEAVES.name} is deleted, so {PATIENT.name} has room")
+        self._require(self._referee.bound(PATIENT) == 0, f"{PATIENT.name} started although it did not fit")
+        self._stage.announce(f"{LEAVES.name} is deleted, so {PATIENT.name} fits")
         self._referee.expect_deletion(LEAVES)
         self._gone.append(LEAVES.name)
         # Without a propagation policy the API server would not delete the Job's pods.
@@ -100,13 +100,15 @@ class Story:
         freed = time.monotonic()
         await self._until(lambda: self._referee.whole(PATIENT), f"{PATIENT.name} to run")
         self._summary.append(
-            f"{PATIENT.name} ran whole {time.monotonic() - freed:.1f} s after the last pod of {LEAVES.name} was gone"
+            f"{PATIENT.name} ran whole {time.monotonic() - freed:.1f} s after the last pod of {LEAVES.name} had ended"
         )
-        self._require(self._referee.bound(GIANT) == 0, f"{GIANT.name} started although no rack has room for it")
-        self._summary.append("no gang was half-started, none ran in two racks that asked for one")
+        self._require(self._referee.bound(GIANT) == 0, f"{GIANT.name} started although it fits into no rack")
+        self._summary.append("no gang started in part, and no gang that asked for one rack ran in two")
 
     async def _leave_waiting(self, client: ApiClient) -> None:
-        self._stage.announce(f"{LATE.name} comes too late; {GIANT.name} and it are left waiting, to be looked at")
+        self._stage.announce(
+            f"{LATE.name} does not fit; {LATE.name} and {GIANT.name} stay waiting, so that you can look at them"
+        )
         await self._submit(client, LATE)
         await self._until(lambda: self._waits(LATE), f"a reason why {LATE.name} waits")
 
