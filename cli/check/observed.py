@@ -129,7 +129,7 @@ def _in_both(*resources: str) -> str:
 _REVIEWS = _extra(
     "create",
     "tokenreviews.authentication.k8s.io subjectaccessreviews.authorization.k8s.io",
-    "nobody can read metrics and debug pages over the network",
+    "users cannot read metrics and debug pages over the network",
 )
 
 _PARENTS = tuple(PARENTS.values())

@@ -388,7 +388,7 @@ class Preempting:
         refused = await pending.rehearsal.find_refused(pending.victims)
         if not refused:
             return None
-        text = "the API server refuses to evict victims, so the gang is planned anew without them"
+        text = "the API server refuses to evict victims, so Serried plans the gang again without them"
         log.info(text, extra=name_group(pending.group) | {"pods": len(refused)})
         self._units.refused_evictions.add(pending.group, refused)
         first = next(victim for victim in pending.victims if victim.uid in refused)

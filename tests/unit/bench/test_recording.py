@@ -51,4 +51,4 @@ def test_the_docs_show_what_was_recorded() -> None:
     events = [json.loads(line) for line in (images / "demo.cast").read_text().splitlines()[1:]]
     lines = [Line(at, text.removesuffix("\r\n")) for at, _, text in events]
     assert (images / "demo.svg").read_text() == draw(lines)
-    assert any("no gang was half-started" in line.text for line in lines)
+    assert any("no gang started in part" in line.text for line in lines)
