@@ -55,9 +55,10 @@ def decode_budget(obj: object) -> DisruptionBudget | Malformed:
 def limits_eviction(budget: DisruptionBudget, pod: Pod) -> bool:
     """Return whether the API server checks this budget when the pod is evicted.
 
-    A pod with two such budgets cannot be evicted at all. By the API server's rule
-    (pkg/registry/core/pod/storage/eviction.go) an empty selector selects every pod of the namespace; for kube-scheduler
-    it selects none. The API server evicts a pod that has not started without asking any budget.
+    If it checks two or more budgets for a pod, it never evicts the pod. The rules are those of the API server
+    (pkg/registry/core/pod/storage/eviction.go): an empty selector selects every pod of the namespace, although for
+    kube-scheduler it selects none. No budget is checked for a pod that has not started, or if the budget's status says
+    that its eviction was allowed already.
     """
     return not pod.unstarted and pod.name not in budget.disrupted and selects_pod(budget, pod.namespace, pod.labels)
 
@@ -65,7 +66,8 @@ def limits_eviction(budget: DisruptionBudget, pod: Pod) -> bool:
 def uses_allowance(budget: DisruptionBudget, pod: Pod) -> bool:
     """Return whether the eviction of this pod uses up one of the evictions that the budget allows.
 
-    That is so for each pod that the budget limits, unless it is not Ready and ``frees_unready`` holds.
+    That is so for each pod for which the API server checks the budget (`limits_eviction`), with one exception: a pod
+    that is not Ready uses up none if ``budget.frees_unready`` is True, for instance by the policy AlwaysAllow.
     """
     return limits_eviction(budget, pod) and (pod.ready or not budget.frees_unready)
 
@@ -91,7 +93,11 @@ def _decode(obj: Raw) -> DisruptionBudget:
 
 
 def _frees_unready(spec: Raw, status: Raw) -> bool:
-    """Return the value for `DisruptionBudget.frees_unready`. The status counts even if it is outdated, as upstream."""
+    """Return whether the API server evicts a pod that is not Ready without using up an eviction of the budget.
+
+    ``spec`` and ``status`` are those of the budget. The status counts even if it is outdated, as upstream. The result
+    becomes `DisruptionBudget.frees_unready`.
+    """
     if read_text(spec, "unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     return read_int(status, "currentHealthy") >= read_int(status, "desiredHealthy") > 0

@@ -8,9 +8,9 @@ evaluates the result.
 
 The pods that a rule is about are a `Matching`. To count them, Serried adds pseudo resources to the requests of pods
 (`serried.api.pod.Shape.requests`): entries in its own copy of the pod, which Kubernetes does not know. A pod that
-matches a rule requests 1 of ``counts:MATCHING``, and a pod whose anti-affinity excludes such pods requests some of
-``apart:MATCHING``. The usage of a node is the sum of its pods' requests, so it also says how many matching pods run
-there.
+matches a rule requests 1 of ``counts:MATCHING``. A pod whose anti-affinity excludes such pods requests another pseudo
+resource, whose name begins with ``apart:`` (`AntiAffinityTerm.amount`). The usage of a node is the sum of its pods'
+requests, so it also says how many matching pods run there, and how many pods that exclude them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -202,7 +202,9 @@ class AntiAffinityTerm:
     def amount(self) -> tuple[str, int]:
         """The request that Serried adds to a pod with this term, as (name, amount).
 
-        The name is a pseudo resource, which Kubernetes does not know. The amount is SHARES with ``alike``, else 1.
+        The name is a pseudo resource, which Kubernetes does not know. The amount is 1, and only counts the pods with
+        the term. If the term keeps equal pods on different nodes (``alike``), the amount is SHARES, which is all that a
+        node has of a pseudo resource: so two such pods never fit on one node.
         """
         if self.alike:
             return APART + self.matching.name, SHARES

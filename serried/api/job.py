@@ -347,7 +347,11 @@ def _interval_length(interval: str) -> int:
 
 
 class GangJobs(StrEnum):
-    """The value of ``--gang-jobs``: the Jobs for which Serried creates gangs."""
+    """The value of ``--gang-jobs``: the Jobs for which Serried creates gangs.
+
+    BY_SHAPE: Jobs whose author asks for it, and Indexed Jobs that run all their pods together. ASKED: only Jobs whose
+    author asks for it. NONE: no Jobs.
+    """
 
     BY_SHAPE = "by-shape"
     """Jobs whose author asks for a gang (KEP-5764), and Indexed Jobs that run all their pods together (KEP-5547)."""
@@ -454,6 +458,7 @@ def is_decided_elsewhere(job: Job) -> bool:
     """Return whether a controller other than Serried's decides if the Job is a gang.
 
     That is so if another object controls the Job (such as a JobSet or TrainJob, but not a CronJob). It is also so if
-    another controller creates its pods (``managedBy``): kube-controller-manager creates no gang then either.
+    ``managedBy`` names another controller, which creates the Job's pods: like kube-controller-manager, Serried then
+    creates no gang by itself.
     """
     return bool(job.managed_by) or (job.owner is not None and job.owner.kind != "CronJob")

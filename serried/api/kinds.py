@@ -84,7 +84,11 @@ class OwnerKind:
     """The kind in lower case, as kubectl takes it."""
 
     def __post_init__(self) -> None:
-        """Set ``api_version``, ``gang_policy`` and ``word``, which follow from the other fields."""
+        """Set the fields that follow from the other ones.
+
+        For instance for JobSet: ``api_version`` is ``jobset.x-k8s.io/v1alpha2``, ``gang_policy`` (the value of the
+        annotation by which an author asks for gangs) is ``JobSetAsGang``, and ``word`` is ``jobset``, as in kubectl.
+        """
         object.__setattr__(self, "api_version", f"{self.group}/{self.version}")
         object.__setattr__(self, "gang_policy", f"{self.gang[0].upper()}{self.gang[1:]}AsGang")
         object.__setattr__(self, "word", self.kind.lower())

@@ -73,6 +73,8 @@ class ResizeRule(Enum):
     """The rule by which kube-scheduler counts the requests of a pod that is being resized in place.
 
     For each resource there are three amounts: desired (spec), granted (allocatedResources) and in effect (resources).
+    CONTAINERS takes the largest of the three for each container, and adds up. SUMS adds up each of the three over all
+    containers, and takes the largest sum. LARGEST is the larger result of both.
     """
 
     CONTAINERS = "containers"
@@ -138,10 +140,11 @@ class ApiLevel:
 
     @property
     def readable_versions(self) -> frozenset[str]:
-        """The apiVersions that the groups may have which Serried reads at this level.
+        """The apiVersions of all PodGroups and Workloads that Serried reads while the cluster is at this level.
 
-        They are those of this level and of `second_level`, and the native versions that show the same stored objects
-        as this level's one. A bound pod names the apiVersion of its gang in an annotation (`names.GANG`).
+        They are the apiVersion of this level and that of `second_level`; and the native versions in which the API
+        server shows the same stored objects as in this level's version. A bound pod has an annotation with the
+        apiVersion of its gang (`names.GANG`): if it is not among these, Serried cannot read the pod's gang any more.
         """
         apis = {self.api_version} | ({self.second_level.api_version} if self.second_level is not None else set())
         if self.group == NATIVE_GROUP and self.known_version in _ONE_STORAGE:
@@ -182,8 +185,9 @@ class ApiLevel:
     def resize_rule(self) -> ResizeRule:
         """The rule by which the cluster's kube-scheduler counts a pod that is being resized in place.
 
-        The version of the native API tells which Kubernetes it is. At the fallback level (Serried's own CRDs) that is
-        not known: LARGEST.
+        The version of the native API tells which release of Kubernetes it is: CONTAINERS for 1.35 and 1.36, SUMS for
+        later ones. At the fallback level (Serried's own CRDs) the release is not known. The result is LARGEST then,
+        which never counts less than the other two.
         """
         if self.group != NATIVE_GROUP:
             return ResizeRule.LARGEST

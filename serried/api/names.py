@@ -299,7 +299,8 @@ class GroupKey(NamedTuple):
     - JobSet, LeaderWorkerSet: the stage, such as one replicated Job; "" if all stages are one gang.
     - COUNTED: the number of pods that the group has when it is complete, as text.
 
-    ``replica`` is the index of the replica for which the group is; "" if there are no replicas.
+    ``replica`` says to which replica of the object the group's pods belong: for a LeaderWorkerSet the index of the
+    replica, for WORKLOAD the ``podGroupReplicaKey`` of the pods; "" if the object has no replicas.
     """
 
     namespace: str
@@ -619,7 +620,8 @@ def read_group_field(spec: Raw, namespace: str) -> GroupKey | None:
 def read_group_label(metadata: Raw, namespace: str) -> GroupKey | None:
     """Return the group that POD_GROUP_LABEL on a pod or pod template names; None without the label.
 
-    Return None also if Serried has added the label with the Binding (LABELLED_BY_BINDING).
+    Return None also if Serried itself has added the label when it bound the pod, which the annotation
+    LABELLED_BY_BINDING says. Then the pod's group is known by other means, such as the pod's owner.
     """
     name = read_text(read_map(metadata, "labels"), POD_GROUP_LABEL)
     told = LABELLED_BY_BINDING in read_map(metadata, "annotations")
@@ -635,8 +637,8 @@ def read_compatible_label(metadata: Raw, namespace: str) -> GroupKey | None:
 def read_kueue_group(metadata: Raw, namespace: str) -> GroupKey | None:
     """Return the pod group of Kueue to which a pod belongs; None if it has none that Serried schedules as a gang.
 
-    It is no gang if the annotation with the number of pods is missing or invalid, or if one of KUEUE_GROWING says that
-    pods may be created one after the other.
+    It is no gang if the annotation with the number of pods is missing or invalid. It is none either if one of Kueue's
+    annotations in KUEUE_GROWING is ``true``: pods of the group may then be created one after the other.
     """
     annotations = read_map(metadata, "annotations")
     name = read_text(read_map(metadata, "labels"), KUEUE_GROUP) or read_text(annotations, KUEUE_GROUP)
@@ -749,7 +751,10 @@ class MetadataSection(NamedTuple):
 
 
 def list_metadata(kind: str, obj: Raw, pod_templates: Iterable[Raw] = ()) -> list[MetadataSection]:
-    """Return the metadata of an object and of the given pod templates in it."""
+    """Return the metadata of an object, then that of each of the ``pod_templates`` in it.
+
+    ``kind`` is the kind of ``obj``, such as ``Job``. It decides which annotations have an effect (KNOWN).
+    """
     own = MetadataSection(kind, read_map(obj, "metadata"))
     return [
         own,

@@ -141,5 +141,8 @@ def _decode(obj: Raw) -> Node:
 
 @lru_cache(maxsize=256)
 def _share(features: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a tuple equal to ``features`` that all nodes with these features share, to save memory."""
+    """Return a tuple equal to ``features``: one object for all nodes with the same features, to save memory.
+
+    The features are those that a kubelet supports (``status.declaredFeatures``).
+    """
     return features

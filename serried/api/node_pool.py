@@ -62,8 +62,8 @@ class NodePool:
     def count_remaining(self, provided: Resources) -> dict[str, int]:
         """Return how much the NodePool may still add before it reaches its limits, for each limited resource.
 
-        ``provided`` are the amounts that its nodes in the cache have. They may be newer than the NodePool's status, so
-        the larger ones count.
+        ``provided`` are the amounts that its nodes in the cache have together. The NodePool's status has these amounts,
+        too, but may be older or newer. So for each resource the larger of the two counts against the limit.
         """
         return {
             name: max(0, most - max(self.provided.get(name, 0), provided.get(name, 0)))

@@ -191,15 +191,20 @@ def owner_key_of(owner: Owner) -> OwnerKey:
 
 
 def stages_of(parent: Parent) -> tuple[Stage, ...]:
-    """Return the sets of pods in each replica of a parent that start together.
+    """Return the sets of pods of a parent, such as a JobSet, that start together. Each set is a `Stage`.
 
-    If stages start one after the other (``parent.staged``), they are its stages. Else it is one stage with all pods.
+    If the stages start one after the other (``parent.staged``), the result is the parent's own stages, for instance
+    the replicated Jobs of a JobSet. Else it is one stage with all pods. If the parent has replicas, as a
+    LeaderWorkerSet has, the pods are those of one replica.
     """
     return parent.stages if parent.staged else (Stage(WHOLE, sum(stage.size for stage in parent.stages)),)
 
 
 def gangs_of(parent: Parent) -> tuple[Stage, ...]:
-    """Return the stages in each replica of a parent that are gangs: those in `stages_of` with more than one pod."""
+    """Return the sets of pods of a parent that are gangs: those from `stages_of` with more than one pod.
+
+    If the parent has replicas, as a LeaderWorkerSet has, each replica has these gangs.
+    """
     return tuple(stage for stage in stages_of(parent) if stage.size > 1)
 
 

@@ -201,7 +201,8 @@ The pods that are evicted only because their gang loses such a pod have another 
 class Link(StrEnum):
     """The means by which Serried knows the group of a pod: a field of its spec, a label, or the Job that owns it.
 
-    The labels are those of Serried (LABEL), scheduler-plugins (COMPATIBLE) and Kueue (COUNTED).
+    FIELD is the field (``schedulingGroup``, or in 1.35 ``workloadRef``), JOB the owner. The labels are those of Serried
+    (LABEL), scheduler-plugins (COMPATIBLE) and Kueue (COUNTED).
     """
 
     FIELD = "schedulingGroup"
@@ -462,7 +463,8 @@ class Pod:
 
         There are three cases:
 
-        - One of Serried's rules excludes all nodes, or still has to count (``obstacle``, ``awaits``).
+        - One of Serried's rules excludes all nodes (``obstacle``). Or it does not know yet which nodes it excludes,
+          because it still has to count, say, the pods that the anti-affinity selects (``awaits``).
         - kube-scheduler has rejected all nodes for reasons that free resources would not remove (``objection``).
         - The pod requests a resource that nothing provides. But it is not refused if kube-scheduler has found nodes: it
           may be configured to ignore the resource.
@@ -507,8 +509,9 @@ class Pod:
     def may_be_member(self) -> bool:
         """Return whether the pod may be a member of a group: it names a group, or a Job or parent owns it.
 
-        Other pods never are members. The admission policy that adds `resources.MARKERS` to pods
-        (``manifests/kustomize/marker``) decides in the same way.
+        Other pods never are members. In an isolated installation an admission policy (``manifests/kustomize/marker``)
+        decides in the same way. It adds the extended resources `resources.MARKERS` to such pods, and kube-scheduler
+        calls the extender only for pods that request them.
         """
         return self.group is not None or self.place is not None or (self.owner is not None and self.owner.kind == JOB)
 
@@ -647,9 +650,14 @@ def is_partly_checked(objection: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _find_objection(message: str) -> tuple[str, str, bool]:
-    """Return the fields ``said``, ``objection`` and ``lacks_only_room`` of a Pod, parsed from a FitError's message.
+    """Return three fields of a `Pod`, parsed from the message of kube-scheduler's FitError.
 
-    All are empty or False if the message is no FitError, or if the extender rejected nodes in this attempt.
+    - ``said``: the reasons for rejecting nodes; "" if every plan of Serried checks all of them itself.
+    - ``objection``: the same reasons if kube-scheduler found no feasible node at all; else "".
+    - ``lacks_only_room``: True if every plan checks all the reasons itself, such as ``2 Insufficient cpu``.
+
+    Return ("", "", False) if the message is no FitError, if the extender rejected nodes in this attempt, or if a reason
+    is temporary: a member with the same device claim is being bound.
     """
     found = _FIT_ERROR.match(message)
     if found is None or HELD in message:

@@ -53,7 +53,10 @@ LEVELS = ("host", "nvlink", "rack", "block", "spine", "zone")
 
 
 def names_levels(topology_key: str | None, preference: Preference) -> bool:
-    """Return whether the required or a preferred topology key is the name of a level instead of a label."""
+    """Return whether the required or a preferred topology key is a name in LEVELS, such as ``rack``.
+
+    Such a name stands for a node label of the cluster, for instance ``example.com/rack``. All other keys are labels.
+    """
     return topology_key in LEVELS or any(level.key in LEVELS for level in preference.levels)
 
 

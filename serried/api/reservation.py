@@ -204,7 +204,10 @@ class Reservation:
         self._by_part = Counter(slot.part for slot in self._slots.values())
 
     def rename_domain(self, domain: str) -> None:
-        """Set the domain to another name, because somebody has changed the value of this label on all its nodes."""
+        """Set the domain to another name: the slots stay on their nodes.
+
+        To be called if somebody has changed the value of the gang's topology key on all nodes of the slots.
+        """
         self._domain = domain
 
     def forget_victims(self) -> None:

@@ -10,7 +10,8 @@ hold pods that kube-scheduler binds.
 Requests are counted as kube-scheduler does it (component-helpers resource/helpers.go: PodRequests): the sum of
 containers and sidecars, or the peak of the init phase if that is larger. A pod-level request replaces the result for
 its resource, and the overhead is added. During a resize, the amounts that the kubelet has granted and put into effect
-count as well (KEP-1287, KEP-5419), by the rule of the version (`ResizeRule`). Device claims and MARKERS do not count.
+count as well (KEP-1287, KEP-5419), by the rule of the version (`ResizeRule`). Device claims do not count. MARKERS do
+not count either: these extended resources only tell kube-scheduler for which pods to call the extender.
 """
 
 import re
@@ -258,9 +259,14 @@ Only kube-scheduler knows the real one.
 def capacity(allocatable: Resources, name: str) -> int:
     """Return a node's capacity of a resource, or of a name that Serried adds to pods' requests (see SHARES).
 
-    ``allocatable`` are the amounts of the node. For a name that it lacks, the capacity depends on the name: 0 for a
-    resource of Kubernetes and for DEVICES, UNLIMITED for PROVIDED (if the node does not list the resource itself
-    either), else SHARES.
+    ``allocatable`` are the amounts of the node. If it lacks ``name``, the capacity depends on the name:
+
+    - without a colon, i.e. a resource of Kubernetes such as ``memory``: 0.
+    - with the prefix DEVICES (devices of DRA claims): 0.
+    - with the prefix PROVIDED (an extended resource that nodes need not list, because, say, a DeviceClass provides it):
+      what the node lists without the prefix. If that is nothing or 0: UNLIMITED, because only kube-scheduler knows the
+      real amount.
+    - any other name with a colon, such as that of a host port, by which pods exclude each other: SHARES.
     """
     amount = allocatable.get(name)
     if amount is not None:
@@ -449,7 +455,11 @@ def _read_resize(
 
 
 def _count_sums(resize: _Resize) -> Amounts:
-    """Return the requests of a pod that is being resized, by the rule `ResizeRule.SUMS` (since Kubernetes 1.37)."""
+    """Return the requests of a pod that is being resized, by the rule `ResizeRule.SUMS` (since Kubernetes 1.37).
+
+    For each resource, add up over all containers what is desired, what is granted and what is in effect. The largest of
+    these three sums counts.
+    """
     asked: Amounts = {} if resize.refused else dict(resize.desired)
     status = resize.status
     if status.get("allocatedResources") is not None and read_map(status, "resources").get("requests") is not None:
@@ -468,7 +478,10 @@ def _count_sums(resize: _Resize) -> Amounts:
 
 
 def _count_containers(resize: _Resize) -> Amounts:
-    """Return the requests of a pod that is being resized, by the rule `ResizeRule.CONTAINERS` (1.35 and 1.36)."""
+    """Return the requests of a pod that is being resized, by the rule `ResizeRule.CONTAINERS` (1.35 and 1.36).
+
+    For each container and resource, the largest of desired, granted and in effect counts; then they are added up.
+    """
     main = [_read_largest(container, said, refused=resize.refused) for container, said in resize.main]
     init = [
         _read_largest(each, said if each.get("restartPolicy") == "Always" else {}, refused=resize.refused)

@@ -122,8 +122,9 @@ def read_requirements(term: Raw, name: str) -> tuple[Requirement, ...]:
 def match_nothing_if_invalid(requirement: Requirement) -> Requirement:
     """Return the requirement, or one that no node fulfils if one of its values is no valid label value.
 
-    The API server accepts such a requirement, but kube-scheduler fails to parse it whatever the operator is
-    (labels.NewRequirement). So not even NotIn matches, and Gt has no negative bounds.
+    The API server accepts a requirement with an invalid value, but kube-scheduler fails to parse it, whatever the
+    operator is (labels.NewRequirement), and matches no node. So not even ``NotIn`` matches any. ``Gt -1`` does not
+    either, because ``-1`` is no valid label value.
     """
     if all(map(is_label_value, requirement.values)):
         return requirement

@@ -70,8 +70,8 @@ _MAX_NAMES_SHOWN = 10
 def list_defaults(level: str) -> tuple[str, ...]:
     """Return the node labels that may stand for a level if no administrator has configured it, the preferred one first.
 
-    The first one is the level's own name, because an administrator may have labelled nodes with, say, ``rack``. Those
-    of DEFAULT_LABELS follow.
+    The first one is the level's own name, because an administrator may have labelled nodes with, say, ``rack``. Then
+    come the labels that clouds and tools set for the level (DEFAULT_LABELS).
     """
     return (level, *DEFAULT_LABELS[level])
 
@@ -126,7 +126,8 @@ class LevelTable:
     def decision(self) -> tuple[object, ...]:
         """A value that is equal for two tables if they give all Jobs the same labels.
 
-        It consists of the candidates, and of the labels by resource and level. The numbers of nodes are not part of it.
+        It consists of ``candidates`` (all labels that may stand for a level), and of the label that does stand for each
+        level in each `Pool`, i.e. on the nodes with one extended resource. The numbers of nodes are not part of it.
         """
         rarest = sorted(self.pools, key=lambda pool: pool.nodes)
         return self.candidates, [(pool.resource, pool.label_by_level) for pool in rarest]
@@ -199,7 +200,8 @@ def decode_topology_levels(obj: object) -> TopologyLevels | Malformed:
 def decode_kueue_topology(obj: object) -> ForeignLevels | Malformed:
     """Decode a Topology of Kueue.
 
-    A label in it stands for the level that its alias names, and for each level that has the label in DEFAULT_LABELS.
+    A label in it stands for the level, such as ``rack``, that its alias names. It also stands for each level for which
+    clouds and tools set this label (DEFAULT_LABELS).
     """
     return decode_or_malformed("Topology", _decode_kueue, obj)
 

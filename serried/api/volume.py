@@ -282,9 +282,11 @@ class VolumeChoice:
 
     @property
     def amount(self) -> str:
-        """The name of which Serried adds 1 to the pod's requests, so that the planner counts the claim.
+        """The name of a pseudo resource: Serried adds 1 of it to the pod's requests, to count the claim.
 
-        It is `VolumePool.amount`. For a claim that several pods share, SHARED and the claim are appended.
+        Claims with equal requirements have the same name, that of the pool of free volumes (`VolumePool.amount`). If a
+        new volume is provisioned instead, the name is CHOSEN. If several pods mount the claim, ``|`` (SHARED) and the
+        claim are appended, because these pods need only one volume together.
         """
         amount = self.pool.amount if self.pool is not None else CHOSEN
         return f"{amount}{SHARED}{self.claim}" if self.claim else amount

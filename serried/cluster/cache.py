@@ -281,7 +281,10 @@ class Store:
     # --- what cannot be seen -----------------------------------------------------------------------------------
 
     def set_obstacle(self, what: str) -> None:
-        """Set why Workloads and PodGroups of the API level in use cannot be read, a phrase; "" if they can (again)."""
+        """Set the reason why Workloads and PodGroups of the API level in use cannot be read at present.
+
+        ``what`` is a phrase. "" means that they can be read, for the first time or again.
+        """
         turned = bool(self.obstacles.native) is not bool(what)
         self.obstacles.native = what
         if turned:
@@ -289,9 +292,9 @@ class Store:
         self._touch_missing()
 
     def set_plan_obstacle(self, what: str) -> None:
-        """Set the reason why a kind that every plan needs cannot be read, a phrase; "" if all can be read (again).
+        """Set the reason why a kind that every plan needs cannot be read at present.
 
-        While there is one, no gang is planned.
+        ``what`` is a phrase; no gang is planned while it is set. "" means that all such kinds can be read.
         """
         if self.obstacles.needed != what:
             self.obstacles.needed = what
@@ -307,7 +310,10 @@ class Store:
             self._touch_missing()
 
     def set_compatible_obstacle(self, what: str) -> None:
-        """Set the reason why PodGroups of scheduler-plugins cannot be read, a phrase; "" if they can (again)."""
+        """Set the reason why PodGroups of scheduler-plugins cannot be read at present.
+
+        ``what`` is a phrase. "" means that they can be read, for the first time or again.
+        """
         self.obstacles.compatible = what
         self._touch_missing()
 
@@ -469,10 +475,10 @@ class Store:
         self._apply_rule_changes_if_few()
 
     def _note_reached(self, old: Pod | None, new: Pod | None) -> None:
-        """Record in the Occupancy that waiting pods with rules about a bound pod may fit on other nodes now.
+        """Record that waiting pods with rules about a bound pod, such as affinity to it, may fit on other nodes now.
 
-        For instance pods with affinity to it. ``old`` is the pod before the change, None if it is new; ``new`` is the
-        pod now, None if it was deleted.
+        The record is in ``occupancy``, so that their gangs are planned again. ``old`` is the bound pod before the
+        change, None if it is new; ``new`` is the pod now, None if it was deleted.
         """
         bound = [each for each in (old, new) if each is not None and each.bound]
         stays = len(bound) > 1 and bound[0].node == bound[1].node
@@ -573,9 +579,9 @@ class Store:
         self._pending_rules.update(dict.fromkeys(self.all_rules))
 
     def _apply_rule_changes_if_few(self) -> None:
-        """Call `apply_rule_changes` once, unless an earlier call could not finish.
+        """Call `apply_rule_changes` once if no changes are left over from earlier calls; else do nothing.
 
-        Then the loop that calls it again and again will also apply the new changes.
+        If some are left over, the loop that calls it again and again will apply the new changes after those.
         """
         if not self._has_backlog:
             self.apply_rule_changes()
@@ -600,9 +606,10 @@ class Store:
         return self._has_backlog
 
     def _run_deferred(self, rule: Rule) -> int:
-        """Let a rule do one piece of its deferred work (`Rule.run_deferred`).
+        """Let a rule do one piece of the work that it has put off because it takes long (`Rule.run_deferred`).
 
-        Return how much of MAX_UPDATES it has used up: DEFERRED_COST, or 0 if there was no work.
+        Return DEFERRED_COST, or 0 if there was no work: the piece takes as long as so many updates of pods. One call of
+        `apply_rule_changes` stops after MAX_UPDATES of them.
         """
         if not rule.run_deferred():
             return 0
@@ -795,10 +802,10 @@ class Store:
             self._resolve_named(old, None)
 
     def _resolve_named(self, old: PodGroup | None, new: PodGroup | None) -> None:
-        """Resolve again all pods that name a PodGroup, if the Job that controls it has changed from ``old`` to ``new``.
+        """Decide again which of the pods that name a PodGroup are its members, if another Job controls it now.
 
-        Only pods of that Job may join. So members may have to leave, and other pods that name the PodGroup may join
-        now.
+        Only pods of that Job may be members. So members may have to leave, and other pods that name the PodGroup may
+        join now. ``old`` and ``new`` are the PodGroup before and after the change; None if there was or is none.
         """
         if find_job_controller(old) == find_job_controller(new):
             return
@@ -818,10 +825,10 @@ class Store:
         self._rebuild_trees(trees, *trees)
 
     def _rebuild_trees(self, trees: Iterable[GroupKey], *moved: GroupKey) -> None:
-        """Build trees again in which a PodGroup or CompositePodGroup has changed; ``trees`` are their keys.
+        """Build those trees again in which a PodGroup or CompositePodGroup has changed; ``trees`` are the trees' keys.
 
-        Then find out again to which group the pods belong that are members of ``moved`` now, because these groups have
-        got another parent or were deleted.
+        ``moved`` are groups or trees whose pods may belong to another one now, for instance because a PodGroup has got
+        another CompositePodGroup as its parent. Find out for each of these pods again to which group it belongs.
         """
         for tree in trees:
             self.dirty.add(tree)
@@ -959,10 +966,11 @@ def _progress(job: Job) -> tuple[object, ...]:
 
 
 def is_rival(pod: Pod, profiles: Collection[str]) -> bool:
-    """Return whether a pod that another scheduler could not schedule might use resources that Serried frees.
+    """Return whether a waiting pod of another scheduler might use resources that Serried frees by evicting victims.
 
-    ``profiles`` are the schedulerNames of our kube-scheduler. A pod that its scheduler has not tried yet does not
-    count, because that scheduler may not exist.
+    Its scheduler must have tried it and found no node. A pod that was not tried yet does not count, because its
+    scheduler may not exist. Nor does a pod that, by the reasons of its rejection, would not fit if resources were free.
+    ``profiles`` are the schedulerNames of our kube-scheduler.
     """
     foreign = pod.pending and pod.unschedulable and pod.scheduler not in profiles
     return foreign and (not pod.objection or pod.wants_room)
