@@ -197,8 +197,8 @@ class Feed:
 
     ``selections`` restrict kinds by selectors; an object that does not match any more counts as deleted. A kind in
     ``optional`` that the API server does not serve, or forbids to read, counts as listed without objects, and is
-    retried. If one of GROUP_KINDS or the PodGroups of scheduler-plugins cannot be read, or a kind that is not optional
-    is not served, ``Store.obstacles`` says so.
+    retried. ``Store.obstacles`` says if Workloads or PodGroups (also those of scheduler-plugins) cannot be read, or if
+    a kind that is not optional is not served.
     """
 
     client: ApiClient
@@ -277,7 +277,8 @@ class Feed:
     def blind_since(self) -> float:
         """The monotonic time since which no changes of some required kind arrive; infinity if all watches work.
 
-        A kind of GROUP_KINDS that is not served or forbidden does not count: ``Store.obstacles`` reports it.
+        Workloads or PodGroups do not count while the API server does not serve them, or forbids to read them:
+        ``Store.obstacles`` reports that.
         """
         needed = self.reflectors.keys() - self.optional - {kind for kind, what in self._obstacles.items() if what}
         return min((self.reflectors[kind].blind_since_monotonic for kind in needed), default=math.inf)

@@ -1,6 +1,6 @@
-"""Scores nodes for pods without topology keys, so that whole domains stay empty for gangs (`DomainUse.score`).
+"""Scores nodes for pods of no gang, so that whole topology domains stay empty for gangs (`DomainUse.score`).
 
-Such pods are put into domains that are in use already. kube-scheduler calls prioritize for the scores.
+The scores lead such pods into domains that are in use already. kube-scheduler gets them by its prioritize calls.
 """
 
 import math
@@ -79,9 +79,10 @@ class DomainUse:
         """Return a score from 0 to `MAX_SCORE` for each node that is feasible for a pod; higher is better.
 
         The more used a node's domain is, the higher its score. Domains are compared by rank, not by their used share,
-        so that a hardly used domain still differs from an empty one. A node without the label scores highest, because
-        gangs do not need it. All keys have the same weight, except those for which all nodes are equal. Without a key
-        that distinguishes nodes all get 0. O(names), and O(keys) for each changed node.
+        so that a hardly used domain still differs from an empty one. For a topology key, a node that lacks it as a
+        label scores highest: it is in no domain that a gang may need. The score is the average over the keys, without
+        those for which all nodes are equal. If no key is left, all nodes get 0. O(names), and O(keys) for each changed
+        node.
         """
         for level in self._levels.values():
             for name in self.changed:
@@ -178,6 +179,6 @@ class _Level:
         self._domain_of[name], self._counted[name] = home, (node.allocatable, used)
 
     def list_shares(self, names: Sequence[str]) -> list[float]:
-        """Return for each node the used share of its domain's most used resource; infinity without the label."""
+        """Return for each node the used share of its domain's most used resource; infinity if it is in no domain."""
         homes = self._domain_of
         return [homes[name].share if name in homes else math.inf for name in names]

@@ -20,7 +20,10 @@ from serried.cluster.usage import UsageSource, Vacancies, Vacancy
 
 @dataclass(eq=False)
 class EarlierSlots:
-    """Opens vacancies for members that ended earlier. The Store owns it; the maps passed in are its live maps."""
+    """Opens vacancies for members that ended before the Store was filled from the API server.
+
+    The Store owns it; the maps passed in are its live maps.
+    """
 
     nodes: Mapping[str, Node]
     pods: Mapping[str, Pod]
@@ -67,10 +70,10 @@ class EarlierSlots:
                 self.awaiting.add(group)
 
     def move_inherited(self) -> None:
-        """Move vacancies from a provisional key to their gang's PodGroup, if it exists by now.
+        """Move vacancies from a provisional key to their gang's PodGroup, if this exists by now.
 
-        These vacancies are from the previous Store, which used another API version. The Store calls this after a group
-        has changed.
+        A provisional key is made from the gang's owner, such as a Job, while there is no PodGroup. These vacancies are
+        from the previous Store, which used another API version. The Store calls this after a group has changed.
         """
         for key in list(self.awaiting):
             for vacancy in self.vacancies.of_group(key):
@@ -89,9 +92,9 @@ class EarlierSlots:
     def _find_successor(self, pod: Pod) -> tuple[GroupKey, str] | None:
         """Return the gang of a member that ended, and the member's PodGroup in the tree; None if the gang is gone.
 
-        The gang is found by what the pod names, else by its owner, because the name may not be valid at the API version
-        in use: an API server drops fields that it does not serve, and in 1.35 groups have keys of another kind. The
-        gang of an owner counts even if its objects still have to be recreated.
+        It is the gang that the pod names. If no such gang exists, it is that of the pod's owner, such as a Job, even if
+        the owner's PodGroup still has to be recreated. The name may be of another API version than the one in use: in
+        1.35, for instance, a pod names a Workload, and not a PodGroup.
         """
         for each in (pod, replace(pod, group=None)):
             own = self.membership.resolve(each)

@@ -1,7 +1,8 @@
 """The trees of PodGroups and CompositePodGroups (`Forest`), and the PodGroup value that stands for a whole tree.
 
 A tree is scheduled as one gang. It has one key (kind ``COMPOSITE``) for all its members, and one PodGroup value, which
-is rebuilt when something in the tree changes. A group whose parent does not exist (yet) waits under the parent's key.
+is rebuilt when something in the tree changes. The parent of a group is the CompositePodGroup right above it. A group
+whose parent does not exist (yet) waits under the parent's key.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,20 +41,21 @@ class Forest:
     def find_tree_key(self, group: GroupKey) -> GroupKey:
         """Return the key under which the members of a PodGroup are scheduled: its tree's, or its own if it is in none.
 
-        A PodGroup whose parent does not exist yet has the key of this parent.
+        If the CompositePodGroup above the PodGroup does not exist yet, the key is made from its name, as for a tree.
         """
         found = self.groups.get(group)
         parent = _parent(found)
         return group if parent is None else self.tree_key_of_composite(parent)
 
     def tree_key_of_composite(self, composite: Key) -> GroupKey:
-        """Return the key of the tree in which a CompositePodGroup is. Neither of them need exist."""
+        """Return the key of the tree in which a CompositePodGroup is. Neither tree nor CompositePodGroup need exist."""
         return GroupKey(*self._find_root(composite), GroupKind.COMPOSITE)
 
     def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[GroupKey]:
-        """Update the index of groups by parent, as a PodGroup has changed from ``old`` to ``new``; None: no PodGroup.
+        """Update the index of PodGroups by the CompositePodGroup above them, as a PodGroup has changed.
 
-        Return the keys of the trees in which it is, or was before.
+        It was ``old`` before, and is ``new`` now; None: no PodGroup. Return the keys of the trees in which it is, or
+        was before.
         """
         item = new or old
         if item is None or (_parent(old) is None and _parent(new) is None):
@@ -90,7 +92,10 @@ class Forest:
         return place
 
     def find_gap(self, tree: GroupKey) -> str:
-        """Return a phrase why there is no valid tree with this key; "" if there is one, or if the key is no tree's."""
+        """Return a phrase why there is no valid tree with the key ``tree``.
+
+        "" if there is one, or if the key is not of a tree but of a single group.
+        """
         if tree.kind is not GroupKind.COMPOSITE:
             return ""
         found = self.composites.get(tree.object_key)
@@ -107,7 +112,7 @@ class Forest:
     def build(self, tree: GroupKey) -> PodGroup | None:
         """Return the PodGroup value that stands for a whole tree.
 
-        None if its root does not exist, or if the tree is not valid: too deep, too large, or above itself.
+        None if its root does not exist, or if the tree is not valid: too deep, too large, or a cycle.
         """
         root = self.composites.get(tree.object_key) if tree.kind is GroupKind.COMPOSITE else None
         if root is None or root.parent is not None:

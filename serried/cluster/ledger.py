@@ -1,7 +1,8 @@
 """The reservation ledger: the nodes that are kept for members (their slots) from the plan until they are bound.
 
 Plans and filter calls read the ledger in memory. The Reservation objects are written after it, for a restart. Every
-slot counts as used in the Occupancy (source RESERVED), so other plans see its resources as used at once.
+slot is also recorded in the `Occupancy`, which sums up the used resources of each node. So other plans see the
+resources of a slot as used at once.
 """
 
 from collections.abc import Collection, Iterator, Mapping

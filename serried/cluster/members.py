@@ -1,4 +1,7 @@
-"""The members of each group (`Members`), counted by their state, and what has changed since (`Dirty`)."""
+"""The members of each group, counted by their state (`Members`).
+
+`Dirty` has the groups and members that have changed since the scheduling loop last processed them.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -180,9 +183,10 @@ class Members:
         """Return by PodGroup the number of members that count toward its minCount.
 
         They are bound, have succeeded, or will not be replaced by their Job after a failure. The keys are the names of
-        the PodGroups in a tree, "" for a group that is no tree. The members with UIDs in
-        ``without`` do not count. The result is ``classify(group, without).placed_by_leaf``, but costs only
-        O(``without`` + PodGroups of the tree), so it can be called for every member of a burst.
+        the PodGroups in a tree, "" for a group that is no tree. The members with UIDs in ``without`` do not count.
+
+        The result is ``classify(group, without).placed_by_leaf``, but costs only O(``without`` + PodGroups of the
+        tree). So it can be called for every member when many change at once.
         """
         counts = self._counts.get(group, Counter())
         if without:

@@ -7,8 +7,9 @@ The group is found in this order (docs/contributing/workload-api.md):
 
 An owner is a Job or a parent. A Workload belongs to the owner in its ``controllerRef``, and PodGroups belong to the
 Workload in their ``workloadRef``. If the owner has no Workload, the PodGroups that it controls count. A Job has one
-gang. A parent has one for each template of its Workload, in each of its replicas. The pods of a parent for which there
-is one template are called a stage, for instance a replicated Job of a JobSet.
+gang. The pods of a parent that use the same template of its Workload are called a stage, for instance a replicated Job
+of a JobSet. Some parents consist of equal replicas, such as those of a LeaderWorkerSet. A parent has one gang for each
+stage, in each of its replicas.
 
 In v1alpha1 (1.35) every ``podGroupReplicaKey`` is a gang of its own with the template's policy (WorkloadReference).
 Pods whose PodGroup does not exist yet wait under a key made from their owner, called provisional.
@@ -358,15 +359,15 @@ class Membership:
     def workloads_of(self, owner: Owner) -> list[Workload]:
         """Return the Workloads of an owner that count (KEP-5547 discovery), sorted by name.
 
-        They have the owner as controllerRef. Replaced ones do not count (`split_replaced`). Workloads that are read at
-        the second API level (Serried's CRD beside Kubernetes' own API) count only if there are none of the level in
-        use.
+        They have the owner as controllerRef. A Workload that another Workload replaces does not count
+        (`split_replaced`). Workloads that are read at the second API level (Serried's CRD beside Kubernetes' own API)
+        count only if there are none of the level in use.
         """
         found = split_replaced(self.referring_to(owner), owner)[0]
         return [workload for workload in found if not workload.api] or found
 
     def referring_to(self, owner: Owner) -> list[Workload]:
-        """Return all Workloads with an owner as controllerRef, including those that are replaced.
+        """Return all Workloads with an owner as controllerRef, including those that another Workload replaces.
 
         Left out are Workloads controlled by an earlier owner of the same name, which will be garbage collected:
         controllerRef has no UID, so their owner reference decides.
@@ -470,7 +471,8 @@ class Membership:
     def _is_delegate(self, owner: Owner) -> bool:
         """Return whether a Job names a template in the Workload of its controller (delegation).
 
-        It may not exist yet.
+        True also if this Workload does not exist yet. False if the Job has finished, is being deleted or is for another
+        scheduler, or if Serried is configured to make no gangs (`GangJobs.NONE`).
         """
         if not isinstance(owner, Job) or owner.delegation is None or owner.finished or owner.deleting:
             return False
@@ -579,15 +581,16 @@ class Membership:
     def _admit(self, pod: Pod, key: GroupKey) -> GroupKey:
         """Return the key under which a pod waits that names the group ``key``, or whose Job's template names it.
 
-        That is ``key`` itself, or `GroupKey.non_members` if the group is a Job's but the pod is not: then the pod may
-        not join.
+        That is ``key`` itself, if the pod may join the group. It may not if a Job controls the group and the pod is not
+        of this Job. Then the key is `GroupKey.non_members`, which stands for all such pods of the group.
         """
         return key.non_members if self._may_not_join(pod, key) else key
 
     def _may_not_join(self, pod: Pod, key: GroupKey) -> bool:
-        """Return whether the gang belongs to a Job, but the pod does not.
+        """Return whether a Job controls the gang ``key``, and the pod is not a pod of this Job.
 
-        Otherwise anybody could join another's gang, and count for its quorum, by a label.
+        If such pods could join, a user could add a pod to another user's gang by a label, and it would count for the
+        quorum.
         """
         controller = find_job_controller(self._groups.get(key))
         return controller is not None and (pod.owner is None or pod.owner.uid != controller.uid)

@@ -88,7 +88,10 @@ class Exclusives:
         self._by_key: dict[str, dict[GroupKey, None]] = {}
 
     def iterate(self, key: str) -> Iterator[tuple[PodGroup, list[Pod]]]:
-        """Yield the gangs that are exclusive in domains of this topology key, each with its bound members, if any."""
+        """Yield the gangs that are exclusive in domains of this topology key, each with its bound members.
+
+        Gangs without bound members are left out.
+        """
         for group in list(self._by_key.get(key, ())):
             bound = [pod for pod in self._members.iterate(group) if pod.bound]
             if bound:
@@ -233,7 +236,7 @@ class GroupPriorities:
     def may_preempt_with(self, group: PodGroup | None, members: Iterable[Pod]) -> bool:
         """Return whether pods may be evicted for a group with these members, as `may_preempt` does.
 
-        The group need not be in the Store; None if there is no object.
+        The group need not be in the Store. If ``group`` is None, the group has no object, and only the members decide.
         """
         said = {pod.preemption for pod in members}
         if group is not None:

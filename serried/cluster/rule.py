@@ -1,8 +1,9 @@
 """The interface between the Store and the rules of `serried.rules` (`Rule`).
 
-A rule changes what a pod requests, or what a node has, because of other objects. For instance it adds a node affinity
-term to a pod whose volume exists in one zone only. The Store only knows rules by this interface, and applies them in
-the order of their list:
+A rule changes what a pod requests, or what a node has, because of other objects. Only the Store's values of pods and
+nodes are changed, not the objects in the API server. For instance a rule adds a node affinity term to a pod whose
+volume exists in one zone only. The Store only knows rules by this interface, and applies them in the order of their
+list:
 
     pod from the watch   ──▶ shape_pod ──▶ shape_pod ──▶ ... ──▶ pod with the shape that plans use
     node from the watch  ──▶ extend_node ──▶ ...             ──▶ node with the amounts and labels that plans use
@@ -13,7 +14,9 @@ the order of their list:
                          take_changes: pods for which shape_pod has to be called again, members that may fit by now
 
 The shape of a pod (`Pod.shape`) is what decides on which nodes it fits: requests, node affinity, tolerations and the
-like. An amount is a quantity by name that nodes have and pods request: a resource, or a pseudo resource of a rule.
+like. An amount is a quantity by name that nodes have and pods request. It is a resource, or a pseudo resource: a name
+that a rule adds to the requests of pods or to the allocatable of nodes, so that plans count it like a resource. For
+instance each pod that an affinity term of another pod selects requests 1 of a pseudo resource named after the term.
 
 A rule reports changes only by `take_changed_nodes` and `take_changes`, so that each change wakes the gangs that may fit
 by it. A rule costs nothing for pods that do not use it.
@@ -106,9 +109,9 @@ class RuleChanges:
     """
 
     reached: Collection[str] = ()
-    """The names of pseudo resources that mark pods for rules of other pods, such as affinity (`Rule.list_reached`).
+    """The names of pseudo resources: requests added to the pods that e.g. the affinity of another pod selects.
 
-    Waiting pods with such a rule may fit on other nodes now.
+    Waiting pods with such an affinity may fit on other nodes now (`Rule.list_reached`).
     """
 
     members: Collection[str] = ()
@@ -118,7 +121,8 @@ class RuleChanges:
 class Rule(ABC):
     """One rule for the whole cluster, for instance about volumes: it changes pods and nodes because of other objects.
 
-    The Store owns it, and is its only caller.
+    Only the Store's values of pods and nodes are changed, not the objects in the API server. The Store owns the rule,
+    and is its only caller.
     """
 
     kinds: Sequence[RuleKind] = ()
@@ -169,9 +173,10 @@ class Rule(ABC):
         """Forget a deleted pod, given in its last state."""
 
     def extend_node(self, node: Node) -> Node:
-        """Return the node with the pseudo resources (such as one for its devices) and labels that the rule adds to it.
+        """Return the node with the pseudo resources and labels that the rule adds to it.
 
-        ``node`` is the node from the watch, as changed by the rules before this one.
+        A pseudo resource is a name that Kubernetes does not know and that plans count like a resource, for instance for
+        the devices of a node. ``node`` is the node from the watch, as changed by the rules before this one.
         """
         return node
 
@@ -194,13 +199,14 @@ class Rule(ABC):
         """
 
     def note_read(self, kind: type) -> None:  # noqa: B027 - most rules read no other's
-        """Handle that an object of this kind, one of ``reads``, has changed."""
+        """Handle a change of an object of this kind, one of ``reads``: another rule watches it, this rule reads it."""
 
     def list_reached(self, shape: Shape) -> Iterable[str]:  # noqa: ARG002 - most rules are about the node alone
         """Return the names of pseudo resources by which a pod of this shape affects other pods on other nodes.
 
-        For instance the one that marks pods which the affinity of another pod selects. If a bound pod with such a
-        pseudo resource starts or ends, waiting pods may fit on any node of its domain.
+        A pseudo resource is a request that a rule adds to pods, so that plans count it like a resource. For instance
+        each pod that an affinity term of another pod selects requests 1 of a pseudo resource named after the term. If
+        a pod that requests it is bound or ends, waiting pods with the term may fit on any node of its domain.
         """
         return ()
 

@@ -33,7 +33,7 @@ _PERMANENT_OWNERS = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController
 
 
 class Trust(Enum):
-    """The sources that an expected end may be based on."""
+    """The sources that the expected end of a pod may be based on: deadlines only, or also run times of earlier Jobs."""
 
     DEADLINES = "deadlines"
     """Only deadlines that the kubelet or the Job controller enforces."""
@@ -69,8 +69,12 @@ class Endings:
     def expect(self, pod: Pod, now: float, trust: Trust = Trust.MEASURED) -> float | None:
         """Return when a pod is expected to end; a pod that does not run yet is assumed to start ``now``.
 
-        None if no source in ``trust`` says so, infinity for a pod that runs until a user ends it. A measured run time
-        is doubled until the end is after ``now``, as the pod may already run longer than earlier ones.
+        Ends are known from deadlines of the pod and its Job. With `Trust.MEASURED` an end is also estimated from the
+        run times of earlier Jobs with the same pod template. The earliest of these ends counts. A measured run time is
+        doubled until the end is after ``now``, as the pod may already run longer than earlier ones.
+
+        If there is none, return infinity if the pod's owner (such as a DaemonSet or StatefulSet) keeps it running
+        until a user ends it, else None.
         """
         job = self._job_of(pod)
         start = now if pod.started is None else float(pod.started)
@@ -159,9 +163,10 @@ class PodEnds:
 
         The slot of a vacancy counts as free when the ended member would have ended; that of a vacancy of ``group`` is
         free now. ``request`` is what the gang asks of the planner; if it is exclusive, pods of other exclusive gangs
-        are marked. ``vain`` is the number of times, by node, that Serried kept the node free for ``group`` in vain. It
-        makes an unknown end on this node less likely to be soon. ``limit`` is charged for each pod, and raises an
-        exception if the time for the plan is used up.
+        are marked. An unknown end has a number instead of a time (`Ending.doubt`). It grows with the age of the pod,
+        and with ``vain``, the number of times, by node, that Serried kept the node free for ``group`` in vain.
+
+        ``limit`` is charged for each pod, and raises an exception if the time for the plan is used up.
         """
         key = request.topology_key if request.exclusive else None
         endings = self._list_vacant(group, key)

@@ -63,8 +63,8 @@ The value is None if the node itself was added or changed.
 class FreedNodes:
     """Collects the nodes on which resources were freed since the last `take`, so that waiting gangs are planned again.
 
-    It also collects for which rules about other pods, such as affinity, nodes may have become feasible
-    (`take_reached`).
+    A pod that starts or ends may also make nodes feasible for waiting pods by their rules about other pods, such as
+    affinity terms. The rules for which this may be so are collected as well (`take_reached`).
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,10 @@ class FreedNodes:
         self._reached.update(names)
 
     def take_reached(self) -> Collection[str]:
-        """Return the pseudo resources added by `add_reached` since the last call, and clear them."""
+        """Return the names added by `add_reached` since the last call, and clear them.
+
+        Each stands for a rule about other pods, such as affinity: waiting pods with this rule may fit on any node now.
+        """
         taken, self._reached = self._reached, set()
         return taken
 
@@ -156,10 +159,10 @@ class Occupancy:
         self._replace_usage(before, _find_counted(usages))
 
     def recount(self, uid: str, requests: tuple[tuple[str, int], ...]) -> None:
-        """Change the requests of a pod of which only pseudo resources have changed, because other rules select it now.
+        """Change the requests of a pod in which only pseudo resources have changed, so nothing is recorded as freed.
 
-        A rule is, for instance, the affinity of another pod. Real resources are the same, so nothing is recorded as
-        freed.
+        A pseudo resource is a request that Serried adds to its own value of a pod, for instance for each affinity term
+        of another pod that selects it. It changes when other terms select the pod.
         """
         usages = self._usages.get(uid, {})
         before = _find_counted(usages)
@@ -316,10 +319,10 @@ class Nominations:
         return iter(self._pods.values())
 
     def list_competing(self, priority: int, own: Iterable[str]) -> Iterable[Pod]:
-        """Return the nominated pods that a plan with this priority has to spare resources for.
+        """Return the nominated pods whose resources a plan with this priority must not use.
 
-        They have at least this priority, are not among the planned pods (UIDs ``own``), and are not in the Occupancy
-        yet.
+        They have at least this priority, are not among the planned pods (UIDs ``own``), and do not use a
+        node yet (by slot, bind call or Binding), so that their resources are not counted otherwise.
         """
         uids = frozenset(own)
         return [
@@ -425,7 +428,8 @@ class Vacancies:
         """Open a vacancy for a bound member that has ended.
 
         The slot stays counted as used, now for the vacancy. If the kubelet has rejected the member (``refusal`` is its
-        reason), the slot is free instead. ``leaf`` is the member's PodGroup in a tree, ``since`` is `Vacancy.since`.
+        reason), the slot is free instead. ``leaf`` is the member's PodGroup in a tree, "" for a gang that is no tree.
+        ``since`` is the time in loop seconds from which the wait for a replacement counts; None if it counts later.
         """
         vacancy = Vacancy(group, pod, leaf, refusal, since)
         self._by_group.setdefault(group, {})[pod.uid] = vacancy
@@ -457,7 +461,7 @@ class Vacancies:
     def fill(self, uid: str, node: str) -> None:
         """Close the vacancy of the replacement ``uid``, which was bound to ``node``.
 
-        Append both to the list ``filled``. No effect if the pod is no replacement.
+        Append the vacancy and ``node`` as a pair to the list ``filled``. No effect if the pod is no replacement.
         """
         vacancy = self._by_replacement.get(uid)
         if vacancy is not None:

@@ -168,9 +168,12 @@ class Discovery:
     async def find(self) -> ApiLevel:
         """Return the first version of scheduling.k8s.io that the cluster serves and Serried can read.
 
-        If there is none, return the fallback level, i.e. Serried's own CRDs. If ``--api`` names one of the two levels,
-        return that one in any case. The API server's preferred version is tried first. Raises ApiError if the API
-        server does not answer: one that is still starting must not count as one that does not serve the API.
+        The API server's preferred version is tried first. If none can be read, return the fallback level, i.e.
+        Serried's own CRDs. With ``--api=fallback`` always return the fallback level. With ``--api=native`` never
+        return it: if no version of scheduling.k8s.io can be read, return v1beta1 of it.
+
+        Raises ApiError if the API server does not answer: one that is still starting must not count as one that does
+        not serve the API.
         """
         if self._wanted == FALLBACK.name:
             return FALLBACK
@@ -217,8 +220,9 @@ class Discovery:
         return resource.plural in plurals and await _is_served(self._client, resource)
 
     async def _choose_composites(self, served: _Served, refused: list[str]) -> str:
-        """Return the value of `ApiLevel.composite_version`: "" for v1alpha3, or if Serried can read no served version.
+        """Return the version in which Serried reads CompositePodGroups, for `ApiLevel.composite_version`.
 
+        "" stands for the default v1alpha3, and is returned also if Serried can read none of the versions ``served``.
         For each version that it cannot read, append the reason to ``refused``.
         """
         for version, plurals in served.items():

@@ -606,7 +606,11 @@ class _RefusalTimer:
         self._since = None
 
     def start_grace(self) -> None:
-        """Use ``later`` from now on. Call it after a complete list: a temporary 404 would delete all known objects."""
+        """Require the ``later`` seconds of equal answers from now on. Call it after a complete list.
+
+        After a complete list, a 404 that counts makes the reflector report all known objects as deleted. So a
+        temporary 404 must not count then.
+        """
         self._required_seconds = self._grace_seconds
 
     def observe(self, now: float) -> bool:
