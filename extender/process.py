@@ -343,7 +343,8 @@ class Extender:
     def update_refused_versions(self, level: ApiLevel) -> None:
         """Pass the messages in ``level`` about API versions that Serried cannot use to the Store and the self-check.
 
-        The reasons of waiting groups name them, and so does ``/debug/selfcheck``. The API level itself has not changed.
+        The reasons of waiting groups name these versions, and so does ``/debug/selfcheck``. The API of PodGroups that
+        the process uses, which ``level`` also names, has not changed.
         """
         self.store.set_native_obstacle(level.native_problem)
         self.selfcheck.set_refused(level.refused)
@@ -365,11 +366,11 @@ class Extender:
 
 
 class ExtenderFactory:
-    """Builds an `Extender` for each API level that the cluster gets.
+    """Builds an `Extender`, and a new one whenever the API server starts to serve another API of PodGroups.
 
     Each takes over the slots that the one before kept for replacements of ended members.
 
-    ``make`` is called with the client, the API level and these slots.
+    ``make`` is called with the client, the API level (API group and version of PodGroups) and these slots.
     """
 
     def __init__(self, make: Callable[[ApiClient, ApiLevel, Sequence[Vacancy]], Extender]) -> None:
@@ -377,7 +378,7 @@ class ExtenderFactory:
         self._last: Extender | None = None
 
     def build(self, client: ApiClient, level: ApiLevel) -> Extender:
-        """Return a new extender. The one from the last call must have ended."""
+        """Return a new extender for PodGroups of the API ``level``. The one from the last call must have ended."""
         kept = self._last.kept if self._last is not None else ()
         self._last = self._make(client, level, kept)
         return self._last
@@ -398,7 +399,10 @@ def secure_verbs(settings: ExtenderSettings) -> Security | None:
 
 
 def trace_with(traces: Traces) -> Callable[[GroupKey, Sequence[Reached]], None]:
-    """Return a callback that sends an OpenTelemetry trace of a gang whose quorum is bound, made of its milestones."""
+    """Return a callback that sends an OpenTelemetry trace of a gang whose quorum is bound.
+
+    The trace is made of the gang's milestones with their times, such as planned, committed and bound.
+    """
 
     def trace(group: GroupKey, way: Sequence[Reached]) -> None:
         about = {
@@ -422,10 +426,10 @@ def make_reports(
 ) -> Reports:
     """Return the object that writes conditions and events about the groups of a Store.
 
-    While ``gives_way`` returns True it delays its writes, so that Bindings get the API server's capacity.
-    ``find_place`` returns the time and priority that give a gang its place in the queue; None if it has no place. They
-    are written to the gang's object, so that it keeps its place after a restart.
-    ``clock`` returns loop seconds.
+    ``level`` is the API group and version at which PodGroups are written. While ``gives_way`` returns True the object
+    delays its writes, so that Bindings get the API server's capacity. ``find_place`` returns the times that give a gang
+    its place in the queue; None if it has no place. They are written to the gang's object, so that it keeps its place
+    after a restart. ``clock`` returns loop seconds.
     """
     conditions = Conditions(client, level, store.groups, store.forest, members=store.members, find_place=find_place)
     return Reports(conditions, events, level, clock, store, gives_way)

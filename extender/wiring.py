@@ -1,5 +1,7 @@
 """The wiring of the extender's core: `Core` creates its parts, and `SchedulingLoop.run` plans the groups that are due.
 
+A group is due if it has changed, if freed resources could help it, or if a periodic check asks for it.
+
 The core has no listener and no watch. `extender.process` adds them; tests and simulations do without.
 
 Each part gets the other parts that it needs in its constructor, so it knows only parts that were created before it.
@@ -92,7 +94,8 @@ class Rounds:
     def next(self, due: set[GroupKey]) -> Work[list[GroupKey]]:
         """Return the groups of the next round in queue order, as work that is done in steps.
 
-        They are chosen from the groups that are ``due`` now and those left by earlier rounds; the rest is left again.
+        They are chosen from the groups that have become ``due`` and those left by earlier rounds. The rest is left
+        again.
         """
         counts: Counter[str] = Counter()
         chosen: set[GroupKey] = set()
@@ -116,7 +119,8 @@ class Rounds:
 class SchedulingLoop:
     """The loop that considers each group that is due: it plans the group, or finds out why it cannot be placed.
 
-    After each group it carries out the decision, for instance starts a binding cycle. One task of the process.
+    A group is due if it has changed, if freed resources could help it, or if a periodic check asks for it. After each
+    group the loop carries out the decision, for instance starts a binding cycle. One task of the process.
     """
 
     def __init__(
@@ -175,8 +179,9 @@ class SchedulingLoop:
     async def consider(self, due: set[GroupKey]) -> None:
         """Consider the groups of the next round, one after the other, until the term ends.
 
-        ``due`` are the groups that have become due. An exception for one group is logged, and that group is tried
-        later.
+        ``due`` are the groups that have become due: they have changed, or freed resources could help them. A round has
+        only some groups of each namespace (`Rounds`); the others are left for the next one. An exception for one group
+        is logged, and that group is tried later.
         """
         for key in await self._take_steps(self._rounds.next(due)) or ():
             if not self._term.active:

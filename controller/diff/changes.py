@@ -92,7 +92,10 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class DeleteEmptyReplicas:
-    """PodGroups made by Serried are to be deleted, because the owner no longer has the replicas they are for."""
+    """PodGroups made by Serried are to be deleted, because the owner no longer has the replicas that they are for.
+
+    For instance, a LeaderWorkerSet was scaled down from 4 replicas to 3.
+    """
 
     owner: Owner
 

@@ -125,8 +125,8 @@ Body = dict[str, Any]
 def workload_body(change: CreateWorkload, level: ApiLevel) -> Body:
     """Return the JSON body of a Workload, with the owner as its controlling owner.
 
-    ``level`` decides the fields. In v1alpha1, where a Workload contains its groups, all its groups get the topology key
-    of the first template.
+    ``level`` is the API group and version to write, which decides the fields. In v1alpha1, where a Workload contains
+    its groups, all its groups get the topology key of the first template.
     """
     owner = change.owner
     metadata = _metadata(owner, change.name, [_controller_reference(owner)])
@@ -148,9 +148,9 @@ def workload_body(change: CreateWorkload, level: ApiLevel) -> Body:
 def pod_group_body(change: CreatePodGroup, level: ApiLevel) -> Body:
     """Return the JSON body of a PodGroup from a template of a Workload, which a user may have created.
 
-    ``level`` decides the fields. The PodGroup has two owner references, so that it is deleted with either object: the
-    owner as the controller, and the Workload. A Workload that the Job's own controller made gets no reference, as in
-    1.37.
+    ``level`` is the API group and version to write, which decides the fields. The PodGroup has two owner references: to
+    the owner, as its controller, and to the Workload. There is none to a Workload that the Job's own controller made,
+    as in 1.37.
     """
     owner = change.owner
     workload = change.workload
@@ -214,7 +214,10 @@ def _policy(template: Template) -> Body:
 
 
 def _scheduling(template: Template, level: ApiLevel) -> Body:
-    """Return the fields that the spec of a template and of its PodGroup have in common, without unset ones."""
+    """Return the fields that the spec of a template and of its PodGroup have in common; those not set are left out.
+
+    ``level`` is the API group and version to write, which decides how a field is written.
+    """
     said: Body = {"schedulingPolicy": _policy(template)}
     if constraints := _constraints(template):
         said["schedulingConstraints"] = constraints
@@ -260,7 +263,7 @@ def desired_templates(owner: Owner) -> tuple[Template, ...]:
 def tracking_templates(job: Job) -> tuple[Template, ...]:
     """Return the templates for the Workload of a Job that is no gang: one template, with policy basic.
 
-    Such a Workload exists only with the setting `owner.Track.ALL`.
+    Such a Workload exists only with the setting `owner.Track.ALL`, with which Jobs that are no gangs get one, too.
     """
     return (job_template(job, BASIC),)
 
@@ -320,10 +323,11 @@ def list_used_templates(owner: Owner, workload: Workload) -> list[Template]:
 def resolve_class(template: Template, level: ApiLevel, classes: Mapping[str, PriorityClass]) -> Template:
     """Return the template with the fields that its PodGroup takes from its PriorityClass.
 
-    At the fallback API level, that is the priority. A priority in the template is ignored: a client wrote it, and no
-    admission plugin compares it with the class there. In 1.37, it is ``preemptionPolicy``: if the class says Never,
-    admission rejects a PodGroup without the field, because the default differs (seen on 1.37.1). An API server without
-    the gate PodGroupPreemptionPolicy drops the field.
+    ``level`` is the API group and version of the PodGroup. With Serried's own CRDs, the field is the priority. A
+    priority in the template is ignored: a client wrote it, and no admission plugin compares it with the class there. In
+    Kubernetes 1.37, the field is ``preemptionPolicy``: if the class says Never, admission rejects a PodGroup without
+    it, because the default differs (seen on 1.37.1). An API server without the gate PodGroupPreemptionPolicy drops the
+    field. At other versions the template is returned unchanged.
     """
     if level == FALLBACK:
         return replace(template, priority=resolve_priority(template.priority_class, classes), preemption=None)

@@ -1,7 +1,7 @@
 """The diff: which changes one owner needs (KEP-5547, Controller Workflow), and which warnings its author gets.
 
-The reconciler calls `action_of_job` to learn what an owner needs, then `diff` for the changes, and `find_warnings` for
-the events.
+The reconciler first decides what to do for an owner (`DesiredAction`): for a Job it calls `action_of_job`, for a parent
+such as a JobSet `is_served`. Then it calls `diff` for the changes, and `find_warnings` for the events.
 
 An owner is a Job, or a parent of Jobs or pods such as a JobSet or LeaderWorkerSet. It has one Workload, with a template
 for each of its gangs, and a PodGroup for each template. A LeaderWorkerSet has a PodGroup for each template in each
@@ -280,7 +280,10 @@ class MinCountUpdate(Enum):
 
 
 def choose_min_count_update(settings: GangSettings, level: ApiLevel) -> MinCountUpdate:
-    """Return how minCount is changed, by the controller's settings and by what the API level allows."""
+    """Return how minCount is changed, by the controller's settings and by what the API server allows.
+
+    ``level`` is the version of the PodGroup API in use, which tells whether minCount can be patched.
+    """
     if settings.elastic is Elastic.REFUSE:
         return MinCountUpdate.NEVER
     return MinCountUpdate.PATCH if level.count_mutable else MinCountUpdate.REPLACE
@@ -295,6 +298,9 @@ The template is None for a PodGroup that names none. The index is "" for an owne
 
 def diff(owner: Owner, observed: Observed, action: DesiredAction, update: MinCountUpdate) -> Iterator[Change]:
     """Yield the next changes for an owner, creates first, because the others may depend on them.
+
+    ``action`` is what the controller has to do for the owner, such as create its objects or delete them. ``update``
+    says how minCount is changed: by a patch, by a second Workload, or never.
 
     After these are written, the next diff yields the rest. Each change is computed when the caller takes it: a
     LeaderWorkerSet may lack thousands of PodGroups, and the caller writes a few at a time, so only the names of these
@@ -339,7 +345,10 @@ def _changes_without_workload(owner: Owner, action: DesiredAction) -> Sequence[C
 
 
 def make_workload_create(owner: Owner, action: DesiredAction) -> CreateWorkload:
-    """Return the create of an owner's first Workload. For `DesiredAction.TRACK` it has policy basic."""
+    """Return the create of an owner's first Workload.
+
+    For `DesiredAction.TRACK`, i.e. a Job that is no gang but gets a Workload all the same, the policy is basic.
+    """
     name = workload_name(owner)
     if isinstance(owner, Job) and action is DesiredAction.TRACK:
         return CreateWorkload(owner, name, tracking_templates(owner))
@@ -349,8 +358,9 @@ def make_workload_create(owner: Owner, action: DesiredAction) -> CreateWorkload:
 def list_deletes(owner: Owner, observed: Observed) -> Sequence[Change]:
     """Return the deletes of the owner's objects that Serried made.
 
-    As long as there are PodGroups and replaced Workloads, return only the deletes of these. Without any, return that of
-    the Workload in use. It is last because the controller finds the PodGroups through it, also after a restart.
+    While PodGroups or replaced Workloads are left, return only the deletes of these. When none is left, return the
+    delete of the Workload in use. It comes last, because the controller finds the PodGroups by their Workload, also
+    after a restart.
     """
     return _deletes_of_ours(owner, [*observed.outdated, *observed.groups]) or _deletes_of_ours(
         owner, observed.workloads
@@ -477,7 +487,10 @@ def _list_surplus_deletes(owner: Owner, observed: Observed) -> Sequence[Change]:
 
 
 def find_surplus_groups(owner: Owner, observed: Observed) -> list[PodGroup]:
-    """Return the PodGroups made by Serried that are for replicas which the owner no longer has."""
+    """Return the PodGroups made by Serried that are for replicas which the owner no longer has.
+
+    For instance, those of replica 3 of a LeaderWorkerSet that was scaled down from 4 replicas to 3.
+    """
     if isinstance(owner, Job):
         return []
     ours = (group for group in observed.groups if is_ours(group, owner))

@@ -3,9 +3,9 @@
 A bound member that ends without success leaves a vacancy, i.e. its slot, whose resources stay counted as used. The
 Store opens the vacancy in the same step (`serried.cluster.usage`). This feature notes the time of the vacancy, assigns
 it to the replacement pod, and closes it when it is no longer needed: another member has taken the place, the owner
-wants fewer members, or no replacement was created in time. Vacancies are not persisted. A standby has them, too, and
-if the Store is built anew for another API level, the new one inherits them (`serried.cluster.earlier_slots`). A restart
-finds only the slots of members whose pods still exist (decision 31).
+wants fewer members, or no replacement was created in time. Vacancies are not persisted. A standby has them, too. If the
+API server starts to serve another version of the PodGroup API, a new Store is built, which inherits them
+(`serried.cluster.earlier_slots`). A restart finds only the slots of members whose pods still exist (decision 31).
 
 A gang is broken while it is below the quorum that it has had. With ``--broken-gangs evict``, the remaining members of a
 gang are evicted if it stays broken for the grace period.
@@ -118,7 +118,10 @@ def _exceeds_replicas(parent: Parent, replica: str | None) -> bool:
 
 
 class RepairOutcome(StrEnum):
-    """The way in which a slot that was kept for a replacement came to its end; a metric label."""
+    """The end of a slot that was kept for a replacement, as a metric label.
+
+    Either the replacement was bound, to the same node or to another one, or the slot was given up.
+    """
 
     SAME_NODE = "SameNode"
     """The replacement was bound to the node of the dead member."""
@@ -274,8 +277,8 @@ class Repairs(Feature):
     def _enforce_share(self, key: GroupKey) -> None:
         """Close vacancies of a gang, the newest first, while its namespace keeps slots on too many nodes.
 
-        These are more than ``options.share_percent`` percent of all nodes. Only vacancies without a replacement are
-        closed, and only while a gang of another namespace waits for resources.
+        Too many are more than ``options.share_percent`` percent of all nodes. Only vacancies to which no replacement
+        pod is assigned are closed, and only while a gang of another namespace waits for resources.
         """
         free = [vacancy for vacancy in self._store.vacancies.of_group(key) if not vacancy.replacement]
         while free and self._exceeds_share(key.namespace):
@@ -377,8 +380,9 @@ class Repairs(Feature):
     def list_requeues(self) -> Work[Iterable[GroupKey]]:
         """Do the periodic work: count finished repairs, report broken gangs, and close slots whose time is over.
 
-        Return all gangs for which slots are kept, so that the core considers them and calls `pre_enqueue`. Nothing
-        changes in the cluster when the time of a slot is over, so no watch event would cause that.
+        Return a generator, which does this step by step and at the end returns all gangs for which slots are kept. The
+        core then considers these gangs and calls `pre_enqueue`. Nothing changes in the cluster when the time of a slot
+        is over, so no watch event would cause that.
         """
         if self._store.vacancies.filled:
             self._count_finished()
@@ -575,7 +579,11 @@ def _was_scheduled(group: PodGroup, group_members: GroupMembers) -> bool:
 
 
 def _has_run(gang: GroupState, group: PodGroup, members: GroupMembers, store: Store) -> bool:
-    """Return whether a member of the group may have run. If not, there is nothing to repair, and no work is needed."""
+    """Return whether a member of the group may have run. If not, there is nothing to repair, and no work is needed.
+
+    It may have if the group's condition, its kept slots, its committed binding cycle or its placed members show it, if
+    this process remembers it, or if the group has policy basic, which needs no quorum.
+    """
     memory = gang.memory.find(GangHistory)
     known = memory is not None and (memory.stood is not None or memory.broken_since is not None)
     committed = gang.cycle is not None and bool(gang.cycle.reservation.committed)

@@ -171,7 +171,7 @@ class EndpointSlice:
     async def reconcile(self) -> None:
         """Write the EndpointSlice if it has another address, Service or ports.
 
-        An ApiError is logged, and set as ``obstacle``.
+        An ApiError is logged, and its text is kept in the attribute ``obstacle`` until a write succeeds.
         """
         try:
             if not await self._is_current():

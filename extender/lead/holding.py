@@ -86,7 +86,12 @@ class HoldSwitch:
         self.way = ""
 
     def choose(self, held: int) -> str:
-        """Return the way to hold new members, filter or gate. ``held`` is the number of pods that filter holds now."""
+        """Return the way to hold new members: filter or gate.
+
+        The flag ``--hold`` decides. If it is auto, the way is filter while kube-scheduler's own gang scheduling is on.
+        Otherwise it is gate if the cluster has an autoscaler, or if ``held``, the number of pods that filter holds now,
+        exceeds a limit. Below half of the limit it is filter again.
+        """
         if self.mode != "auto":
             return self.mode
         if self._schedules_gangs():
@@ -131,9 +136,10 @@ class HoldSwitch:
             self.obstacle = ""
 
     def _set_obstacle(self, error: ApiError, way: str) -> None:
-        """Set ``obstacle`` after a failed write of the way to hold members, and log it if it is a new one.
+        """Set ``obstacle``, the sentence about a failed write of the ConfigMap, and log the error if it is a new one.
 
-        If the ConfigMap does not exist, no pod gets a gate, so the attribute ``way`` becomes filter.
+        ``way`` is the value that could not be written: filter or gate. If the ConfigMap does not exist, no pod gets a
+        gate, so the attribute ``way`` becomes filter.
         """
         said = f"Serried cannot write the ConfigMap that switches scheduling gates: {error}"
         if isinstance(error, NotFound | Forbidden):
@@ -257,7 +263,10 @@ class Isolation:
         return {"isolated": self.isolated, "unmarkedMembers": len(names), "examples": names[:_MAX_EXAMPLES]}
 
     async def run(self) -> None:
-        """Call `emit_events` every second until cancelled; return at once if kube-scheduler calls for all pods."""
+        """Call `emit_events` every second until cancelled.
+
+        Return at once if kube-scheduler calls the extender about all pods, with or without markers.
+        """
         while self.isolated:
             self.emit_events()
             await asyncio.sleep(_LOOK_SECONDS)

@@ -232,7 +232,10 @@ class Leadership:
         return self._last_check is not None and self._clock() > self._last_check + STILL_SECONDS
 
     def update(self) -> None:
-        """Call ``_changed`` if this instance has won or lost leadership, because the Lease changed or has expired."""
+        """Tell the process if this instance has won or lost leadership, because the Lease changed or has expired.
+
+        For that, call ``_changed``, the callback from the constructor: with True after a win, with False after a loss.
+        """
         active = self._holds()
         if self._lapsed:
             self._set_active(active=False)
@@ -369,8 +372,8 @@ class Takeover:
     def _report_error(self, error: ApiError | UndecidedError, failures: int) -> None:
         """Log why the records could not be taken over, so that no gang can be planned in this term yet.
 
-        If the error lasts, all waiting gangs get it as their reason, and from then on calls for pods of no gang are
-        answered. ``failures`` is the number of failures in a row.
+        If the error lasts, all waiting gangs get it as their reason. From then on kube-scheduler's calls about pods in
+        no gang are answered as usual. ``failures`` is the number of failures in a row.
         """
         log.error("cannot take over the Reservations, so nothing is planned yet", extra={"err": str(error)})
         lasting = isinstance(error, NotFound | Forbidden) or failures >= _MAX_FAILURES

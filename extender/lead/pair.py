@@ -42,7 +42,8 @@ class Pair:
 
     ``filter_listen`` is the address of the filter listener. ``scheduler_livez`` is the URL of kube-scheduler's /livez,
     "" if it is not to be checked. ``client_ca`` is the file of the CA for callers; None if filter is plain HTTP.
-    ``may_keep_leading`` is `extender.lead.leadership.Idleness.may_keep_leading`. ``clock`` returns seconds.
+    ``may_keep_leading`` is `extender.lead.leadership.Idleness.may_keep_leading`: False if kube-scheduler leads, and the
+    extender has not planned for too long. ``clock`` returns seconds.
     """
 
     def __init__(

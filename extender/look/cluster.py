@@ -315,8 +315,9 @@ class _StoreCopy:
 def take_capture(core: Core, level: ApiLevel, group: GroupKey | None = None) -> Work[Capture]:
     """Return a generator that captures the planner's whole input step by step (`serried.ops.steps.Work`).
 
-    The capture is the state at the first step. ``level`` is the cluster's API level, which is a field of the capture.
-    ``group`` is the group whose decision the reader of the capture wants to repeat; None for none in particular.
+    The capture is the state at the first step. ``level`` is the API group and version of PodGroups that the cluster
+    uses; it is a field of the capture. ``group`` is the group whose decision the reader of the capture wants to repeat;
+    None for none in particular.
     """
     capture, rest = yield from take_capture_without_pods(core, level, group)
     pods: list[Pod] = []

@@ -277,7 +277,11 @@ class Hypothesis:
         return [self._predict(gang) for gang in order]
 
     def _count_pods(self) -> None:
-        """Count the pods that drained nodes displace, and add up the requests of DaemonSet pods on copied nodes."""
+        """Set ``displaced`` to the number of pods that need another node when the question's nodes are drained.
+
+        Also add up, in ``_daemons``, the requests of the DaemonSet pods on each node of which the question adds copies,
+        because the copies get such pods, too.
+        """
         drained = frozenset(self._changes.drained)
         patterns = {like for like, _ in self._changes.added}
         for pod in self._store.pods.values() if drained or patterns else ():
@@ -371,7 +375,8 @@ class Hypothesis:
     def _check_running(self, group: PodGroup, group_members: GroupMembers) -> Verdict:
         """Return the verdict on a gang of which no member waits for a node: BROKEN or SCHEDULED.
 
-        It is BROKEN if the changes of the what-if question remove members below its quorum. They are not planned anew.
+        It is BROKEN if the changes of the what-if question leave the gang fewer members than its quorum. No nodes are
+        searched for the lost members.
         """
         drained = frozenset(self._changes.drained)
         lost = sum(pod.uid in self._removed_pods or pod.node in drained for pod in group_members.bound)

@@ -193,7 +193,10 @@ class _Inquiry:
         find_advice(snapshot, self._ask, residents, store.capacity, keys=keys, found=self.advice)
 
     def _list_residents(self) -> tuple[list[RunningGang], set[str]]:
-        """Return the running gangs other than this one, which might move, and the topology keys of all groups."""
+        """Return the running gangs other than this one, and the topology keys of all groups.
+
+        The advice may be that one of these gangs moves to other nodes to make room.
+        """
         store = self._core.store
         residents = []
         keys: set[str] = set()
@@ -328,9 +331,10 @@ class DryRunView(View):
 
 
 def read_dry_run(text: str | None) -> bool:
-    """Return whether ``?dryRun`` was set.
+    """Return whether a request has the parameter ``?dryRun``.
 
-    ``text`` is its value; None without it. Raises HTTPException 400 for another value.
+    ``text`` is its value; None if the request does not have it. Raises HTTPException 400 for a value other than "" and
+    ``All``.
     """
     if text not in _WORDS:
         raise HTTPException(400, f"dryRun is All or nothing, not {str(text)[:100]!r}")
@@ -352,7 +356,7 @@ _MAX_NODES = 100
 
 
 class MilestoneView(View):
-    """One milestone in the history of a group."""
+    """One milestone in the history of a group, such as that it was planned or bound, and its time."""
 
     milestone: str
     """The name, such as `planned`, `committed` or `bound`.

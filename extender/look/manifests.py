@@ -364,7 +364,10 @@ class Manifests:
             self.refused.append(str(problem))
 
     def add(self, more: "Manifests") -> None:
-        """Add the groups and members of ``more``, those of one owner. A group that is here already stays as it is."""
+        """Add the groups and members of ``more``, which holds what one owner, such as a Job, creates.
+
+        A group that is here already stays as it is.
+        """
         for key, group in more.groups.items():
             self.groups.setdefault(key, group)
         for group_key, pods in more.members.items():

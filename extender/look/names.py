@@ -39,7 +39,7 @@ KINDS = ("podgroup", "pod", "workload", *_OWNERS)
 async def find_groups_of(core: Core, kind: str, object_key: Key) -> AsyncIterator[GroupKey]:
     """Yield the groups of the object of this kind and name.
 
-    ``kind`` is one of `KINDS`. A group may come several times.
+    ``kind`` is one of `KINDS`: podgroup, pod, workload, or an owner such as job. A group may come several times.
     """
     store = core.store
     if kind == "podgroup":

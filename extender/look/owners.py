@@ -353,9 +353,10 @@ def _add_inline_groups(manifests: Manifests) -> None:
 
 
 def _make_question_store(manifests: Manifests, store: Store) -> Store:
-    """Return a Store with only the groups and Workloads of the what-if question, like ``store`` otherwise.
+    """Return a Store with only the groups and Workloads of the what-if question, and with the settings of ``store``.
 
-    A Workload whose owner or PodGroups are not in the question is refused.
+    A Workload of which neither the owner nor a PodGroup is in the question is left out, and the reason is added to
+    ``manifests.refused``.
     """
     question_store = Store(store.schedulers, store.gang_jobs, level=store.level, rules=RULES)
     named = {owner_key_of(asked.owner) for asked in manifests.owners}

@@ -232,9 +232,11 @@ class Gauges:
 
 
 def describe_gang(group: PodGroup, level: ApiLevel) -> tuple[str, str]:
-    """Return two values of metrics' labels for a gang: its API level, and the kind of its owner.
+    """Return two values of metrics' labels for a gang: the API of its PodGroup, and the kind of its owner.
 
-    The kind is "" without an owner, ``other`` for a kind that Serried does not know. ``level`` is the cluster's level.
+    The API is ``native`` (scheduling.k8s.io), ``fallback`` (Serried's own CRDs), or ``compatible`` (PodGroups of
+    scheduler-plugins). ``level`` is the API that Serried uses in the cluster. The kind is "" without an owner,
+    ``other`` for a kind that Serried does not know.
     """
     kind = next((owner.kind for owner in group.owners if owner.controller), "")
     # Users may write any kind into a PodGroup, and must not be able to create any number of series.
@@ -280,7 +282,8 @@ def measure_held(ledger: Ledger, store: Store, cycles: list[BindingCycle], now: 
 def _sum_up(requests: Mapping[tuple[tuple[str, int], ...], int]) -> dict[str, float]:
     """Return the sum of requests by resource, with CPU in cores. ``requests`` has each request with its number of pods.
 
-    Pseudo resources, such as host ports, which only keep pods apart, are left out; their names have a colon.
+    Pseudo resources are left out: requests that Serried adds to pods so that a rule, such as that two pods cannot have
+    one host port, counts like a resource. Their names have a colon.
     """
     total: Counter[str] = Counter()
     for request, count in requests.items():
@@ -465,8 +468,8 @@ class ProcessPages:
 def debug_routes(core: Core, reports: Reports, level: ApiLevel, selfcheck: Callable[[], dict[str, Any]]) -> APIRouter:
     """Return the routes under ``/debug`` about groups, nodes and decisions.
 
-    ``reports`` has the last decisions. ``level`` is the cluster's API level. ``selfcheck`` returns the document of
-    ``/debug/selfcheck``.
+    ``reports`` has the last decisions. ``level`` is the API group and version of PodGroups that the cluster uses.
+    ``selfcheck`` returns the document of ``/debug/selfcheck``.
     """
     groups, nodes = GroupPages(core, reports, level), NodePages(core)
 
@@ -497,7 +500,10 @@ def debug_routes(core: Core, reports: Reports, level: ApiLevel, selfcheck: Calla
 
 
 def process_routes(settings: CommonSettings, comparison: Comparison) -> APIRouter:
-    """Return the routes under ``/debug`` about the process: its settings and its cache."""
+    """Return the routes under ``/debug`` about the process: its settings and its cache.
+
+    ``comparison`` compares the cache with the API server.
+    """
     pages = ProcessPages(settings, comparison)
     router = APIRouter(prefix="/debug", tags=["debug"])
     add_page(router, "/config", pages.show_config)

@@ -118,7 +118,8 @@ class Snapshots:
 def snapshot_routes(core: Core, level: ApiLevel, slices: Slices | None = None) -> APIRouter:
     """Return the route ``/snapshot`` below ``/debug``.
 
-    ``slices`` limits how long the event loop is blocked at a time; None for the usual 2 ms.
+    ``level`` is the API group and version of PodGroups that the cluster uses; snapshots contain it. ``slices`` limits
+    how long the event loop is blocked at a time; None for the usual 2 ms.
     """
     list_writers()  # now, as its first call would delay filter later
     router = APIRouter()

@@ -378,7 +378,7 @@ def _view_object(group: PodGroup | None, level: ApiLevel) -> ObjectView | None:
 
 
 def name_state(state: GroupState | None) -> str:
-    """Return the state of a group in one word: Unknown, Waiting, Scheduled, or the stage of its binding cycle.
+    """Return the state of a group in one word: Unknown, Waiting, Scheduled, or the name of its binding cycle's stage.
 
     ``state`` is None for a group that was not considered yet.
     """

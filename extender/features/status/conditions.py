@@ -1,10 +1,12 @@
 """The conditions of PodGroups, and of all groups of a tree: whether the group is scheduled, and why not.
 
-`Conditions.write` writes them. The first condition is upstream's PodGroupInitiallyScheduled (at the fallback level, the
-one of Serried's CRD), or CompositePodGroupInitiallyScheduled. It never turns False again.
+`Conditions.write` writes them. The first condition is upstream's PodGroupInitiallyScheduled, or
+CompositePodGroupInitiallyScheduled. Once True, it never turns False again.
 
-At the fallback level a gang also has the condition Ready, which can turn False again and is shown by ``kubectl get``.
-Its reason is Serried's reason, its message how much of the quorum is placed, such as ``0/6``.
+Serried's own CRD of PodGroups is used if the API server offers no API of PodGroups that Serried can use (the fallback
+level). Its PodGroups have the first condition, too. If they are gangs, they also have the condition Ready, which can
+turn False again and is shown by ``kubectl get``. Its reason is Serried's reason, its message how much of the quorum is
+placed, such as ``0/6``.
 
 A gang that waits has a third condition, FirstQuorum: the date that decides about its place in the queue, so that it
 keeps its place when all its pods are replaced (decision 58). It is removed once the gang has been scheduled.
@@ -146,7 +148,7 @@ class Conditions:
     def _make_conditions(
         self, item: PodGroup | Composite, verdict: Verdict, tree: Tree, placed: Mapping[str, int]
     ) -> _GroupConditions:
-        """Return the conditions that a group should have, without FirstQuorum.
+        """Return the conditions that a group should have, except FirstQuorum, which the caller adds.
 
         ``tree`` is the group's part of the tree, ``placed`` the number of placed members by PodGroup name.
         """
@@ -235,8 +237,10 @@ def _encode(item: PodGroup | Composite, kind: str, wanted: _Condition) -> dict[s
 
 
 def _encode_first_quorum(item: PodGroup | Composite, place: FirstQuorum) -> dict[str, Any]:
-    """Return the condition FirstQuorum as JSON. ``place`` has its dates, for message and lastTransitionTime.
+    """Return the condition FirstQuorum as JSON.
 
+    ``place`` says when the quorum existed for the first time, and since when it is lost, if it is. The message is the
+    first time. lastTransitionTime is the time of the loss if there was one (then the status is False), else the first.
     `serried.api.group` decodes it again.
     """
     if place.lost is None:

@@ -336,8 +336,8 @@ class Reports:
     def _record(self, group: GroupKey, reason: str, text: str) -> None:
         """Add a decision (``reason`` and its sentence) to ``decisions``, and log it.
 
-        The level is debug if the group has a pending verdict with the same reason, so that only numbers have changed;
-        else info.
+        The log level is debug if the last verdict on the group has the same reason and is not written to condition and
+        events yet: then only numbers have changed. Else it is info.
         """
         self._decision_count += 1
         decision = LoggedDecision(format_now(), group, reason, text, f"{self._id_prefix}-{self._decision_count}")
@@ -389,9 +389,10 @@ class Reports:
                     continue
 
     def _take_due(self) -> GroupKey | None:
-        """Return the next group whose verdict is due; None if there is none. Skip outdated entries.
+        """Return the next group whose verdict is due to be written; None if there is none.
 
-        A verdict that has to wait for Bindings is scheduled again.
+        Due times of verdicts that were replaced since are skipped. A verdict that has to wait for Bindings gets a later
+        due time.
         """
         now = self._clock()
         while self._due_times and self._due_times[0][0] <= now:
@@ -518,9 +519,11 @@ class Reports:
     def _is_repeated(self, key: GroupKey, uid: str, group: PodGroup | None, verdict: Verdict) -> bool:
         """Return whether an event with this verdict would repeat the last event about the same object (``uid``).
 
-        An event with the same reason but other numbers is no repetition, except that Scheduled repeats Scheduled. If
-        this process has emitted no event about the object, only Scheduled can be one: if the PodGroup's condition
-        already says so.
+        An event with the same reason but other numbers is no repetition, except that Scheduled repeats Scheduled.
+
+        If the last event of this process was not about this object, or there was none, the answer is True only for the
+        verdict Scheduled, and only if the PodGroup's condition says already that it is scheduled: then an earlier
+        process has emitted the event.
         """
         last_uid, last = self._last_events.get(key, ("", None))
         if last is None or last_uid != uid:
