@@ -19,8 +19,8 @@ order. A feature imports the core, never the other way round.
     cycle ────────── reserve, pre_bind ── victims end ── permit ── the quorum may be missing ── ended
 
 A feature is called only at the points whose methods its class overrides; `Features.install` finds these once. Some
-points are also left out while ``Feature.busy`` is empty, or for groups that ``Feature.concerns`` does not match; their
-docstrings say so.
+points are also left out while the feature has nothing to do (``Feature.busy`` is empty), or for groups to which it does
+not apply (``Feature.concerns``); the docstrings of these methods say so.
 
 The state that a feature keeps of one group is a `Memory` of its own class in ``GroupState.memory``. It is dropped at
 the end of the term, or earlier (`Memory.for_wait`). After a restart a feature has only the records (`Feature.recover`)
@@ -171,8 +171,8 @@ class Feature:
         """Return the verdict to report if members that no node can take are to keep Serried's scheduling gate.
 
         Return None to lift the gate: kube-scheduler then tries these members, as it may know nodes that the
-        planner does not. ``shortage`` is the verdict so far, which is returned or replaced. Called while
-        ``describes_all`` is not empty.
+        planner does not. ``shortage`` is the verdict so far, which is returned or replaced. Called only while the
+        feature has something to say about any group (its ``describes_all`` is not empty).
         """
         return None
 
@@ -185,8 +185,8 @@ class Feature:
     ) -> Verdict | None:
         """Return the verdict to report for a group instead of ``verdict``, which is None if there is nothing to report.
 
-        Called for groups with a `Memory` of any feature, and for all groups while ``describes_all`` is not
-        empty.
+        Called for groups with a `Memory` of any feature. Called for all groups while the feature may have something
+        to say about any of them (its ``describes_all`` is not empty).
         """
         return verdict
 
@@ -209,22 +209,24 @@ class Feature:
     def filter(self, waiting: Waiting, request: PlanRequest, plan: Plan) -> Plan | Verdict:
         """Check a plan for a gang: return it, another plan without the nodes kept for other gangs, or a verdict.
 
-        ``waiting`` has what decides the gang's place in the queue. Not called while ``busy`` is empty.
+        ``waiting`` has what decides the gang's place in the queue. Not called while the feature has nothing to do (its
+        ``busy`` is empty).
         """
         return plan
 
     def list_closed_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """Return the nodes that the plan for the gang ``waiting`` must not use, because they are kept for other gangs.
 
-        Kept nodes on which both this gang and the others fit are not among them. Not called while ``busy`` is
-        empty.
+        Kept nodes on which both this gang and the others fit are not among them. Not called while the feature has
+        nothing to do (its ``busy`` is empty).
         """
         return frozenset()
 
     def list_kept_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """Return all nodes that are kept for other gangs than ``waiting``.
 
-        Members that join the gang after its plan must not use them. Not called while ``busy`` is empty.
+        Members that join the gang after its plan must not use them. Not called while the feature has nothing to do
+        (its ``busy`` is empty).
         """
         return frozenset()
 
@@ -259,8 +261,9 @@ class Feature:
         waiting: Waiting,
         said: Verdict | None,
     ) -> Decision | Verdict | None:
-        """Handle a waiting gang for which nothing has changed since the planner rejected it.
+        """Handle a gang that the planner has rejected, and that is considered again but not planned again.
 
+        Either nothing on which its plan depends has changed since, such as members or free resources; or it backs off.
         Return a decision with victims that were found meanwhile, or the verdict to report. ``said`` is what the
         features before this one have returned, to be returned if there is nothing to add.
         """
@@ -273,16 +276,17 @@ class Feature:
         return False
 
     def left_queue(self, group: GroupKey, *, placed: bool) -> None:
-        """Handle a gang that no longer waits for free resources. Not called while ``busy`` is empty.
+        """Handle a gang that no longer waits for free resources.
 
-        ``placed`` is True if it has got its resources, False if it was deleted or has lost its quorum.
+        ``placed`` is True if it has got its resources, False if it was deleted or has lost its quorum. Not called while
+        the feature has nothing to do (its ``busy`` is empty).
         """
 
     def list_requeues(self) -> Work[Iterable[GroupKey]]:
         """Return the gangs to plan again although no resources were freed, and do periodic work.
 
-        Called twice a second, but not while ``busy`` is empty. It runs in steps, so that filter calls are answered in
-        between.
+        The method is a generator whose result are these gangs: filter calls are answered at each ``yield``. Called
+        twice a second, but not while the feature has nothing to do (its ``busy`` is empty).
         """
         yield
         return ()
@@ -294,14 +298,16 @@ class Feature:
     def list_kept_domains(self, waiting: Waiting, key: str | None) -> frozenset[str]:
         """Return the domains in which another gang of the same namespace is to be planned before the gang ``waiting``.
 
-        ``key`` is the topology key of the domains, None for the whole cluster. Not called while ``busy`` is empty.
+        ``key`` is the topology key of the domains, None for the whole cluster. Not called while the feature has nothing
+        to do (its ``busy`` is empty).
         """
         return frozenset()
 
     def list_protected_nodes(self) -> Iterable[frozenset[str]]:
         """Return sets of nodes that are kept for gangs without a plan, so that no autoscaler may remove them.
 
-        `extender.features.node_protection` calls this twice a second, but not while ``busy`` is empty.
+        `extender.features.node_protection` calls this twice a second, but not while the feature has nothing to do (its
+        ``busy`` is empty).
         """
         return ()
 
@@ -355,7 +361,7 @@ class Feature:
     # --- terms -------------------------------------------------------------------------------------------------
 
     def recover(self, records: Sequence[Reservation]) -> None:
-        """Read the records of earlier terms at the begin of a term, before their slots are in the ledger."""
+        """Read the records of earlier terms at the start of a term, before their slots are in the ledger."""
 
     async def recovered(self, dropped: Sequence[Reservation]) -> None:
         """Handle the end of the recovery, before any gang is planned in this term.
@@ -364,7 +370,7 @@ class Feature:
         """
 
     def begin_term(self, now: float) -> None:
-        """Handle the begin of planning in a new term, at ``now`` in seconds since 1970."""
+        """Handle the start of planning in a new term, at ``now`` in seconds since 1970."""
 
     def end_term(self) -> None:
         """Drop all state, because another instance leads, or because the records are about to be read anew.

@@ -1,4 +1,4 @@
-"""The parts of the core that features may use, beside the extension points."""
+"""The objects of the core that features may use, such as queue, ledger and API client, beside the extension points."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,9 @@ from serried.kube.client import ApiClient
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The objects of one core that features may use. Other objects of the core are private.
+    """The objects of one core that features may use, such as its queue, planning tasks and API client.
 
+    The ``context`` has caches, ledger and states of groups. Other objects of the core are private.
     `extender.wiring` creates them before the features, and passes them to each feature.
     """
 

@@ -167,8 +167,8 @@ def write_filter(answer: Answer, args: Args) -> bytes:
     """Encode an ExtenderFilterResult. ``args`` is the request that is answered.
 
     kube-scheduler treats nodes that are not mentioned as unresolvable (NewDefaultNodeToStatus in upstream's
-    pkg/scheduler/framework). So a `Hold` mentions only one node, with the text as its reason: then neither the
-    answer nor kube-scheduler's event grows with the cluster.
+    pkg/scheduler/framework). So the answer for a `Hold` mentions only one node, with the Hold's text as the
+    reason: then neither the answer nor kube-scheduler's event grows with the cluster.
     """
     if isinstance(answer, Steer):
         return orjson.dumps({"NodeNames": [answer.node]})

@@ -206,8 +206,8 @@ class Records:
     async def _read(self, key: GroupKey) -> JSON | None:
         """Return the record of a gang as the API server has it; None if there is none. Raise ApiError.
 
-        The record may be another term's. The caller has to check that before it takes the record's version for the
-        one that this term has written last (`_note`).
+        Another term may have written it. The caller has to check that before it notes the record's version as written
+        by this term (`_note`): later writes and deletes then accept that version.
         """
         try:
             return await self._client.get(RESERVATIONS, key.namespace, name_record(key))
@@ -334,10 +334,11 @@ class Records:
             _log_rejection(key, "a Reservation that cannot be read cannot be deleted", error)
 
     async def _accept_unwritten(self, key: Key, found: JSON, reservation: Reservation) -> bool:
-        """Use a record as it is, because it could not be written with the name of this term.
+        """Accept a record although the API server did not let this process write the name of this term into it.
 
-        A record that is not committed is deleted, so that no earlier leader can commit it. Return False if the record
-        has changed since it was read as ``found``; then the caller has to read it again.
+        The ``reservation`` in it is used in either case. A record that is not committed is deleted if possible, so that
+        no earlier leader can commit it; a committed one stays as it is. Return True then. Return False if the record
+        has changed since it was read as ``found``: the caller has to read it again.
         """
         again = await self._read_again(key)  # after an error the write may have happened all the same
         if again is None or _read_version(again) != _read_version(found):
@@ -389,7 +390,7 @@ class Records:
 class FinishedRecords:
     """Deletes records that are not needed any more: at once, or later while no gang is being bound.
 
-    Deleting later keeps these requests from delaying Bindings. ``records`` deletes the objects, ``spawn`` starts a task
+    Deletes that are sent later do not delay Bindings. ``records`` deletes the objects, ``spawn`` starts a task
     that ends with the term, ``clock`` gives loop seconds, and ``is_busy`` returns whether any gang has a reservation.
     """
 
@@ -416,7 +417,7 @@ class FinishedRecords:
         self._changed = asyncio.Event()
 
     def note_cycle_end(self) -> None:
-        """Wake the task that deletes waiting records, because a cycle has ended and it may have been the last one."""
+        """Wake the task that deletes waiting records: a cycle has ended, so maybe no gang is being bound any more."""
         self._changed.set()
 
     def end_term(self) -> None:
@@ -531,7 +532,8 @@ def _check_size(key: GroupKey, reservation: Reservation, body: Mapping[str, Any]
 def _check_stored(key: GroupKey, body: Mapping[str, Any], written: Mapping[str, Any]) -> None:
     """Raise Invalid if the API server has stored a record without its members, so that a restart would not find them.
 
-    It drops the field if the CRD of Reservations is of an older release. ``body`` was sent, ``written`` is the answer.
+    The API server drops the field with the members if the CRD of Reservations is of an older release. ``body`` was
+    sent, ``written`` is the answer.
     """
     if "packed" in body["spec"] and "packed" not in written["spec"]:
         said = "the CustomResourceDefinition of Reservations has no field packed: apply the CRDs of this release"

@@ -6,10 +6,10 @@ can write it any more. A committed record waits until the watch shows all of its
 (`EarlierBindings.wait_until_shown`). Before each Binding, the permit decides whether the member may still be bound.
 
 A record is an object of its namespace. Without the policy `serried-reservations` any client with write access there may
-have written it, and named pods of other namespaces. `drop_foreign_pods` removes these. Members are always in the
-namespace of their group. Victims may be in any namespace. Serried writes a condition that names the gang on each victim
-before the first eviction, which a client without access to the victim's namespace cannot do. A victim in another
-namespace without this condition was not evicted for the gang, so it is removed from the record.
+have written it, and may have put pods of other namespaces into it. `drop_foreign_pods` removes these. Members are
+always in the namespace of their group. Victims may be in any namespace. Serried writes a condition that names the gang
+on each victim before the first eviction, which a client without access to the victim's namespace cannot do. A victim in
+another namespace without this condition was not evicted for the gang, so it is removed from the record.
 
 `StrayNominations` clears the nominations of pods without a slot, left by a process that died before its cycle ended.
 """
@@ -344,7 +344,8 @@ class Recovery:
         """Return the topology key of a record's domain, guessed from the node labels: the record has no key.
 
         It is a label key that has the domain as its value on all nodes of the record. If there are several, any one
-        keeps the gang together. "" if there is none: as a key it is on no node, so no member gets another node.
+        keeps the gang together. "" if there is none. No node has a label with the key "", so no other node counts as
+        part of the domain, and every member keeps its planned node.
         """
         nodes = (self._store.nodes.get(slot.node) for slot in reservation.slots.values())
         labels = [node.labels.items() for node in nodes if node is not None]

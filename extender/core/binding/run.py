@@ -67,10 +67,10 @@ The next gang may be about to bind.
 class _CommitCheck:
     """Checks all members of a commit once more right before the first of their Bindings is sent.
 
-    Bindings may wait long for a free place in the window. So the first member whose Binding is about to be sent checks
-    whether all members may be bound (``ask``, which returns a refusal if not), without an await in between. If the
-    check fails, no member is sent until the cycle's task checks the commit again. Once one Binding was sent, each other
-    member is checked on its own.
+    Only a limited number of Bindings is in flight at a time, so a Binding may wait long before it is sent. The first
+    one of a commit that is about to be sent therefore checks whether all members may be bound (``ask``, which returns
+    a refusal if not), without an await between check and request. If the check fails, no Binding is sent until the
+    cycle's task has checked the commit again. Once one Binding was sent, each other member is checked on its own.
     """
 
     def __init__(self, cycle: BindingCycle, ask: Callable[[BindingCycle], Refusal | None]) -> None:
@@ -95,11 +95,11 @@ class _CommitCheck:
 
 @dataclass(slots=True, eq=False)
 class CycleRunner:
-    """Runs the tasks of binding cycles, and carries out the effects of decisions. One instance per core.
+    """Runs the tasks of binding cycles, and carries out what the scheduling code has requested. One instance per core.
 
     A cycle has two deadlines to gather its quorum; a PodGroup may shorten them. The total one counts from
     kube-scheduler's first filter or bind call for a member. The other counts from the last progress, without the time
-    that kube-scheduler spends on other pods (decision 20).
+    that kube-scheduler spends on other pods (docs/decisions/0020-deadlines-count-idle-time.md).
     """
 
     _context: Context
@@ -128,9 +128,9 @@ class CycleRunner:
         self.burst = WriteBurst(context.clock, _BETWEEN_BURSTS_SECONDS, math.inf)
 
     def carry_out(self) -> None:
-        """Carry out all effects that decisions have put into the outbox. Call it right after each decision.
+        """Carry out all effects in the outbox, i.e. the writes and tasks that the scheduling code has requested.
 
-        Writes are started here, not awaited.
+        Call it right after each call of that code. Writes are started here, not awaited.
         """
         for effect in self._context.outbox.drain():
             try:
@@ -552,9 +552,10 @@ class CycleRunner:
             )
 
     def _expects_no_member(self, cycle: BindingCycle) -> bool:
-        """Return whether no bind call is expected any more: the time without progress is over.
+        """Return whether no bind call is expected any more, as the last progress is too long ago.
 
-        It takes longer while kube-scheduler has assumed a member, or a bind call is open.
+        Too long is more than the idle deadline (``--barrier-idle``). While kube-scheduler has assumed a member or a
+        bind call is open, it must also be more than LONGEST_PREBIND_SECONDS.
         """
         waited = self._context.clock() - cycle.progressed
         if waited <= self._context.options.barrier_idle_seconds:

@@ -29,7 +29,10 @@ log = logging.getLogger(__name__)
 
 
 class CallPath(StrEnum):
-    """The way in which kube-scheduler's calls reach this instance."""
+    """The way in which kube-scheduler's calls reach this instance: from the same Pod, or through a Service.
+
+    It decides whether a connection is closed after a bind call.
+    """
 
     SAME_POD = "beside"
     """kube-scheduler runs in the same Pod, and calls this instance only."""

@@ -87,10 +87,10 @@ class SchedulerActivity:
         return cycle.reservation.misses_quorum((cycle.reservation.slots.keys() | cycle.bound) - refused)
 
     def has_assumed(self, cycle: BindingCycle) -> bool:
-        """Return whether kube-scheduler has assumed any member of a cycle for which it has not called bind yet.
+        """Return whether any member of a cycle is assumed by kube-scheduler, and its bind call has not come yet.
 
-        It has if filter has answered the member's node less than LONGEST_PREBIND_SECONDS ago, and the member was not
-        rejected since.
+        A member is taken for assumed if filter has answered its node less than LONGEST_PREBIND_SECONDS ago, and it
+        was not rejected since.
         """
         return self._is_assumed(cycle, self.find_rejected(cycle))
 

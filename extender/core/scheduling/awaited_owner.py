@@ -1,4 +1,6 @@
-"""Tracks pods whose owner (a Job, or the parent of a PodGroup) no watch has shown, until its absence is proved.
+"""Tracks pods whose owner (a Job, or a JobSet, LeaderWorkerSet or the like) no watch has shown.
+
+Such an owner may exist or not; it is tracked until the API server has shown that it does not.
 
 A watch may be late, denied or silent without an end, so it proves nothing about the owner. Filter keeps such a pod from
 starting until the API server has answered that the owner does not exist (`extender.core.binding.effects` sends the
@@ -40,7 +42,7 @@ def find_waiter(key: GroupKey, pod: Pod) -> Waiter:
     """Return the `Waiter` of which a pod is part: the pods that wait for the same owner object.
 
     ``key`` is the group under which the pod waits, as long as its owner is unknown. It says whether the owner is a Job
-    or the parent of a PodGroup.
+    or a parent, i.e. a JobSet, LeaderWorkerSet or the like.
     """
     if key.kind == JOB:
         uid = pod.owner.uid if pod.owner is not None else ""

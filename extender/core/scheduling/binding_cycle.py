@@ -257,9 +257,9 @@ class BindingCycle:
 
     @property
     def calling(self) -> Set[str]:
-        """The UIDs of members whose bind call is open, and whose Binding is not being sent outside of the commit.
+        """The UIDs of members in stage AT_BIND: their bind call is open, and their Binding is not being sent alone.
 
-        A live view, not a copy.
+        Unlike `at_bind` it leaves out members in stage SENDING. A live view, not a copy.
         """
         return self._calling
 
@@ -572,7 +572,8 @@ class BindingCycle:
     def note_eviction_sent(self, foreign: Iterable[Pod]) -> None:
         """Note that the first eviction is being sent, or was sent by an earlier leader.
 
-        Giving up from now on wastes it. ``foreign`` are the pods of other schedulers on the nodes of the slots.
+        If the cycle is given up from now on, pods were evicted for nothing. ``foreign`` are the pods of other
+        schedulers that run on the nodes of the slots now: one that is found there later has taken freed resources.
         """
         self.eviction_sent = True
         self.evicted_for |= self.reservation.slots
@@ -604,9 +605,9 @@ class BindingCycle:
         self.closed = self.closed.union(nodes)
 
     def note_refill(self, tried: tuple[object, ...]) -> None:
-        """Note the state of cluster and gang for which slots for members without one were planned.
+        """Note that slots were planned for the late members, in the state ``tried`` of cluster and gang.
 
-        The same plan is not made again until the state differs. () lets the next update plan again.
+        As long as the state is equal to it, this is not planned again. () lets the next update plan again.
         """
         self.refill_tried = tried
 

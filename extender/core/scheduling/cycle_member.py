@@ -28,7 +28,9 @@ from serried.api.names import IllegalTransition
 class MemberStage(StrEnum):
     """The progress of a member with a slot: kube-scheduler tries it, filter answers its node, then comes bind.
 
-    The possible changes are drawn at the top of this module.
+    kube-scheduler will try the member (WAITING) or has rejected it (UNSCHEDULABLE), filter has answered its node
+    (FILTERED), its bind call is open (AT_BIND), its Binding is being sent alone (SENDING) or exists (BOUND). The
+    possible changes are drawn at the top of this module.
     """
 
     WAITING = "Waiting"
@@ -133,7 +135,8 @@ class Member:
     def reached(self) -> bool:
         """True once filter has answered the node of the member's slot, or the member is at bind or beyond.
 
-        False again if that answer no longer counts (see ``filtered_at``).
+        False again if that answer no longer counts: the slot was moved, the node was not offered later, or
+        kube-scheduler has closed the bind call.
         """
         return self.filtered_at is not None or not self.before_bind
 

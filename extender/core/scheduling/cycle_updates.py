@@ -45,9 +45,10 @@ class CycleUpdates:
     def check_periodically(self, cycle: BindingCycle) -> None:
         """Do what depends on time in a cycle, twice a second.
 
-        If members have to be placed in waves, i.e. some before others, begin with the next wave when its time has come.
-        Activate members that kube-scheduler seems to have missed, and count its idle time. If kube-scheduler has
-        rejected members, requeue the group, so that `update` checks these members.
+        If members have to be placed in waves, i.e. some before others, begin with the next wave if the present one has
+        its nodes (`SlotAssigner.open_next`). Activate members that kube-scheduler has not tried for a while, and count
+        kube-scheduler's idle time. If kube-scheduler has rejected members, requeue the group, so that `update` checks
+        these members.
         """
         self.slot_assigner.open_next(cycle)
         self._outbox.put(ActivateIdle(cycle))

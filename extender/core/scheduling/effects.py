@@ -234,7 +234,10 @@ class WriteBurst:
             self._ended = self._clock()
 
     def is_on(self) -> bool:
-        """Return whether an urgent write is open or ended less than ``aftermath`` ago, within ``longest`` seconds."""
+        """Return whether a burst is on: an urgent write is open, or ended less than ``aftermath`` seconds ago.
+
+        False once the burst has lasted for ``longest`` seconds.
+        """
         return self._is_recent() and self._clock() < self._begun + self._longest
 
     def _is_recent(self) -> bool:

@@ -29,9 +29,9 @@ and "".
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The place of one gang in the queue: ``since`` when it had its first quorum, and when it ``lost`` the last one.
+    """The place of one gang in the queue, as two times in loop seconds.
 
-    Times are loop seconds.
+    ``since`` is when the gang had a quorum for the first time, ``lost`` is when it has lost its last one.
     """
 
     since: float
@@ -78,7 +78,7 @@ class FirstQuorums(dict[_Gang, _Place]):
     def describe(self, group: PodGroup, begun: float) -> FirstQuorum | None:
         """Return the place in the queue of a gang without a quorum, for its condition; None if it has no place.
 
-        That is since when it had its first quorum, and when it has lost the last one.
+        The result has two times: when it had a quorum for the first time, and when it has lost the last one.
         """
         place = self.get(_identify(group))
         return None if place is None else FirstQuorum(int(place.since + begun), int(place.lost + begun))

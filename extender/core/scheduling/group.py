@@ -123,22 +123,27 @@ class GroupState:
         self.entry.force_retry()  # else the next term would neither plan nor report a gang that waits
 
     def find_exclusions(self, pods: Collection[Pod], now: float, cluster: Cluster) -> Exclusions:
-        """Return the nodes that a plan for these members must avoid, because they were rejected for them before."""
+        """Return the nodes that a plan must avoid for these members.
+
+        kube-scheduler or a kubelet has refused these nodes for them, or for members with equal requests and
+        constraints.
+        """
         return self.refusals.find_exclusions(pods, now, cluster) if self.refusals.excluded else NO_EXCLUSIONS
 
     def list_unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
         """Return the nodes that kube-scheduler's last filter calls did not offer to any of these members.
 
-        Empty if that is not known for all of them, since no complete list of nodes was offered lately.
+        A member for which no complete list of nodes was offered lately could get any node: if there is one, the result
+        is empty.
         """
         return self.refusals.find_unoffered(pods, now, nodes) if self.refusals.offers else frozenset()
 
     def find_rejection(self, waiting: Iterable[Pod], now: float, cluster: Cluster) -> str:
-        """Return a phrase that says why the gang could not start even with free resources; "" if it could.
+        """Return kube-scheduler's message if it had no node for one member while other members had theirs, else "".
 
-        It could not as long as this counts: kube-scheduler had no node for a member while other members had theirs.
-        ``waiting`` are the members without a node. With the result "" the next try plans the gang even if nothing else
-        has changed.
+        Such a gang could not start even with free resources. The message counts until that member is no longer in
+        ``waiting`` (the members without a node), or the reason has ended. The next try after that plans the gang even
+        if nothing else has changed.
         """
         if self.refusals.rejection is None:
             return ""
@@ -173,9 +178,9 @@ class HeldPods:
     """The *held* pods: those to which filter has answered no node, so that kube-scheduler treats them as unschedulable.
 
     They are remembered by UID, so that a pod which turns out to belong to no gang can be activated. If the watch does
-    not show a pod, it may be late, or the pod deleted: the pod is then remembered for _UNSEEN_SECONDS only, and at most
-    _MAX_UNSEEN such pods are. ``len`` and iteration leave out pods that the watch does not show. ``pods`` is the
-    Store's live map.
+    not show a pod, the watch may be late, or the pod deleted: the pod is then remembered for _UNSEEN_SECONDS only, and
+    at most _MAX_UNSEEN such pods are. ``len`` and iteration leave out pods that the watch does not show. ``pods`` is
+    the Store's live map.
     """
 
     def __init__(self, pods: Mapping[str, Pod]) -> None:
@@ -312,7 +317,8 @@ class Groups:
     def report(self, key: GroupKey, verdict: Verdict) -> None:
         """Record the verdict of a group, and have it written to condition and events.
 
-        Ignored if the verdict has not changed, unless the group has pods again; and if the group has no state.
+        Nothing happens if the group has no state, or if the verdict has not changed. But if the group had no pods at
+        the last verdict and has some now, an unchanged verdict is written, too.
         """
         state = self.states.get(key)
         if state is None:

@@ -335,10 +335,10 @@ class GroupScheduler:
         return bool(ran or group_members.placed or group_members.terminating or has_quorum(group, group_members))
 
     def _find_rejection(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> str:
-        """Return a phrase that says why a group could not start even with free resources; "" if it could.
+        """Return kube-scheduler's message if it had no node for one member while other members had theirs, else "".
 
-        See `GroupState.find_rejection`. The rejection of a member is dropped if the quorum is complete without that
-        member.
+        Such a group could not start even with free resources (`GroupState.find_rejection`). The message is dropped if
+        the quorum is complete without that member.
         """
         found = state.find_rejection((*group_members.waiting, *group_members.refused), self._clock(), self._store)
         if found and state.refusals.rejection is not None and isinstance(group.tree, Leaf):
@@ -422,7 +422,7 @@ class GroupScheduler:
     def _find_quorum_time(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> float:
         """Return the loop time since when the quorum exists. It may lie before the start of this process or term.
 
-        For a gang that had a quorum before, and has not run, it is the time of the first one.
+        If the gang had a quorum before, has lost it and has not run, it is the time of its first quorum.
         """
         now, created = self._clock(), find_quorum_time(group.tree, group_members)
         since = now if created is None else created - self._begun

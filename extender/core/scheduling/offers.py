@@ -196,7 +196,7 @@ class Offers:
         return _REJECTION_COUNTS_AFTER_EVICTION_SECONDS if cycle.eviction_sent else REJECTION_COUNTS_SECONDS
 
     def drop_rejected(self, cycle: BindingCycle, uids: Collection[str]) -> Verdict | None:
-        """Drop the members for which kube-scheduler finds no node at all from the cycle.
+        """Drop from the cycle the members for which kube-scheduler finds no node at all.
 
         Only the members in ``uids`` are checked. Return the verdict with which the cycle must end, because its quorum
         is out of reach without them; None if it goes on.
@@ -234,9 +234,9 @@ class Offers:
     def _list_nodes_to_close(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> set[str]:
         """Return the nodes that later plans must avoid for a member that got no node while other members had theirs.
 
-        They are the nodes of its domain; without a topology key the nodes of the others (``taken``) and that of its
-        slot. Empty for a member with devices that only kube-scheduler can count: other devices may be free the next
-        time.
+        With a topology key they are all nodes of the member's domain. Without one they are the node of its slot and
+        the nodes ``taken`` by the other members. Empty for a member with devices that only kube-scheduler can count:
+        other devices may be free the next time.
         """
         if pod.only_scheduler_counts:
             return set()  # other devices may be free the next time

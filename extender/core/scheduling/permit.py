@@ -91,8 +91,8 @@ def find_scattered(
     """Return a phrase if slots cannot be bound as planned, because node labels have changed; else None.
 
     Within a tree, each group with a topology key must still have all its nodes in one domain. ``uids`` are the members
-    whose slots are checked; ``beside`` returns the nodes of running members by the name of their PodGroup, which count,
-    too. The root of the tree is not checked here: its domain is that of the reservation.
+    whose slots are checked. Nodes of running members count, too: ``beside`` returns them by PodGroup name. The root of
+    the tree is not checked here: its domain is that of the reservation.
     """
     inner = [tree for each in group.tree.below for tree in list_groups(each) if tree.topology_key is not None]
     if not inner:
@@ -235,8 +235,8 @@ class Permit:
     def count_missing(self, cycle: BindingCycle, group: PodGroup, uids: Collection[str] = ()) -> float:
         """Return how many members the quorum lacks if these members (``uids``) and the committed ones are bound.
 
-        Infinite if it cannot be reached. In a tree, the result is no less than the number of members that the PodGroups
-        of ``uids`` lack themselves.
+        Infinite if the quorum cannot be reached. In a tree, the PodGroups of ``uids`` need their own quorums even if
+        the tree is complete without them, so the result is at least what these PodGroups lack.
         """
         return self._count_missing(group, self._iterate_unplaced(uids, cycle.reservation.committed, cycle.bound), uids)
 

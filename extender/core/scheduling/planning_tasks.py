@@ -134,7 +134,7 @@ class PlanningTask:
 
     @property
     def sort_key(self) -> tuple[int, int]:
-        """The sort key: the seconds of work so far in powers of two (0 for a short task), then ``number``."""
+        """The sort key: the seconds of work so far in powers of two (0 for a short task), then the time of creation."""
         return int(math.log2(max(1.0, self.spent / SHORT_SECONDS)) + (self.spent >= SHORT_SECONDS)), self.number
 
     def begin_anew(self) -> None:
@@ -144,7 +144,10 @@ class PlanningTask:
         self.found = None
 
     def matches(self, request: PlanRequest, given_up: tuple[Vacancy, ...]) -> bool:
-        """Return whether the task is about an equivalent request with identical ``given_up`` vacancies."""
+        """Return whether the task would give the same answer for ``request`` and ``given_up`` as for its own.
+
+        The requests are equivalent (`PlanRequest.is_equivalent`), and the vacancies the same objects.
+        """
         same = len(given_up) == len(self.given_up) and all(map(operator.is_, given_up, self.given_up))
         return same and self.request.is_equivalent(request)
 
@@ -372,7 +375,7 @@ class TaskResult(NamedTuple):
 
 
 class ChildMessage(NamedTuple):
-    """The one message that a child process sends, when it ends."""
+    """The one message that a child process sends, when it ends: the results of its tasks, and counts of the nodes."""
 
     reports: list[TaskResult]
     """The results: first that of the child's own task, then those of its ``batch`` for which there was time."""
@@ -395,7 +398,7 @@ class Answer(NamedTuple):
 
 
 class PlanBackoff(NamedTuple):
-    """The backoff of a group because of the plans made for it."""
+    """The backoff of a group because of the work on its plans: for how long, and whether a plan is outdated."""
 
     seconds: float
     """The seconds for which the group backs off; 0 for no backoff."""
@@ -470,7 +473,7 @@ class PlanningTasks:
     def find_forecast(self, group: GroupKey, request: PlanRequest, compute: Compute) -> Forecast | None:
         """Return the forecast for a group, made by ``compute``; None if it took too long.
 
-        Raise Unfinished while it is being made. The forecast is then dropped: the next call makes a new one.
+        Raise Unfinished while it is being made. A forecast is returned once: the call after that makes a new one.
         """
         found: Forecast | None = self._answer(PlanningTask(group, TaskKind.FORECAST, request, (), compute)).found
         self._drop(group, TaskKind.FORECAST)
@@ -481,7 +484,7 @@ class PlanningTasks:
     ) -> Answer:
         """Return the result of a search for victims, made by ``compute``; its ``found`` is None if it took too long.
 
-        Raise Unfinished during the search. The result is then dropped: the next call begins a new search, with
+        Raise Unfinished during the search. A result is returned once: the call after that begins a new search, with
         twice the time if the last one took too long. ``given_up`` are the vacancies whose resources count as
         free. The caller has to check that the result still holds, because the cluster may have changed since
         the search began.
@@ -618,14 +621,14 @@ class PlanningTasks:
         return self._backoffs.pop(group, PlanBackoff(0.0, stale=False))
 
     def drop_group(self, group: GroupKey) -> None:
-        """Drop all tasks of a group, with its limits and backoff."""
+        """Drop all tasks of a group, with the time limits for its next tasks and its backoff."""
         _end(self._tasks.pop(group, ()))
         self._plan_limits.pop(group, None)
         self._search_limits.pop(group, None)
         self._backoffs.pop(group, None)
 
     def clear(self) -> None:
-        """Drop all tasks, limits and backoffs of all groups, and kill the children."""
+        """Drop all tasks, time limits and backoffs of all groups, and kill the children."""
         self._working = False
         self._generation += 1
         for tasks in self._tasks.values():
@@ -737,7 +740,10 @@ class PlanningTasks:
         return self._is_long(task.group, task.request)
 
     def _make_in_child(self, task: PlanningTask) -> ChildMessage:
-        """Work on a task, then on its ``batch`` while there is time. Runs in the child."""
+        """Work on a task, then on the other short plans that share its child (``batch``) while there is time.
+
+        Runs in the child.
+        """
         capacity = self._context.store.capacity
         made, reports = capacity.made, [self._answer_for(task, task.limit)]
         for each in task.batch:
@@ -797,9 +803,9 @@ class PlanningTasks:
         self._give_up(task, why)
 
     def _give_up(self, task: PlanningTask, why: str = "") -> None:
-        """End a task without an answer, and double the limit for the group's next one of this kind.
+        """End a task without an answer, and double the time limit for the group's next task of this kind.
 
-        ``why`` is a phrase for the verdict; "" if the task has reached its limit.
+        A forecast's limit stays the same. ``why`` is a phrase for the verdict; "" if the task has reached its limit.
         """
         task.done = True
         if task.kind is TaskKind.PLAN:
@@ -815,7 +821,7 @@ class PlanningTasks:
 
 
 def _end(tasks: Iterable[PlanningTask]) -> None:
-    """Kill the children of these tasks, and release their batches."""
+    """Kill the children of these tasks. Other children may make the short plans that were to share them (``batch``)."""
     for task in tasks:
         _release_batch(task)
         if task.child is not None:
@@ -824,7 +830,7 @@ def _end(tasks: Iterable[PlanningTask]) -> None:
 
 
 def _release_batch(task: PlanningTask) -> None:
-    """Release the plans in a task's ``batch``, so that other children may make them."""
+    """Empty a task's ``batch``, the short plans that were to share its child, so that other children may make them."""
     for each in task.batch:
         each.in_batch = False
     task.batch = []

@@ -78,9 +78,9 @@ class QueueOrder:
         return self._ageing.raise_priority(waiting, self._clock())
 
     def refresh_priorities(self) -> None:
-        """List the priorities that gangs have at present.
+        """Update the list of priorities that gangs have at present.
 
-        Ageing raises a gang that waits from one of these priorities to the next.
+        A gang that waits is raised from one priority of this list to the next (ageing).
         """
         self._ageing = replace(self._ageing, levels=sorted(self._priorities.list_values()))
 
@@ -230,7 +230,7 @@ class Queue:
         return woken
 
     def refresh_periodically(self) -> None:
-        """List the priorities of gangs anew every `_REFRESH_SECONDS`. Called about twice a second."""
+        """Update the list of priorities, which ageing uses, every `_REFRESH_SECONDS`. Called about twice a second."""
         now = self._clock()
         if now - self._refreshed_at >= _REFRESH_SECONDS:
             self._refreshed_at = now
