@@ -19,7 +19,7 @@ _PAUSE_SECONDS = 30.0
 
 
 class Waiter(NamedTuple):
-    """The pods that wait for one owner: all pods with its UID, or one pod that names its owner without a UID."""
+    """The pods that wait for one owner: all pods that name the owner's UID, or one pod that names it without a UID."""
 
     owner: str
     """The UID of the owner; "" if the pod names its owner without a UID."""

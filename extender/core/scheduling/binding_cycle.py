@@ -614,8 +614,9 @@ class BindingCycle:
     def count_idle(self, now: float, seconds: float, *, assumed: bool) -> None:
         """Add ``seconds`` in which kube-scheduler was idle, and note that the time is counted up to ``now``.
 
-        The gang has a deadline for idle seconds, and a total one. If kube-scheduler has ``assumed`` a member, the idle
-        seconds do not count towards the first, and the whole time since the last count postpones the second.
+        The gang has a deadline for idle seconds, and a total one. Idle seconds move the gang towards the first. While
+        kube-scheduler has ``assumed`` a member they do not; instead the whole time since the last count is added to
+        the total deadline.
         """
         if not assumed:
             self.late_seconds += seconds

@@ -304,7 +304,7 @@ class GroupScheduler:
     def _find_repair(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> Repair:
         """Return the waiting members that replace deleted ones, and so may be placed without a quorum.
 
-        Also note the domain in which the members run.
+        Also note in ``state`` the domain in which the placed members of the group run.
         """
         domain = find_assigned_domain(group, group_members, self._store.nodes)
         state.assigned_domain = domain or state.assigned_domain

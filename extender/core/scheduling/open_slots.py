@@ -137,9 +137,9 @@ class OpenSlots:
     def waits_for_mates(self, uid: str) -> bool:
         """Return whether a member must wait until other members of its gang are placed.
 
-        Either it is in a later wave, i.e. a part of the gang that is placed later. Or kube-scheduler has offered
-        it no node with an open slot, and another such member is nominated first (``missed``). If kube-scheduler
-        rejects the member meanwhile, that does not count as a refusal of its node.
+        Either it is in a later wave, i.e. a part of the gang that is placed later. Or kube-scheduler has offered it no
+        node with an open slot. Such members are nominated one at a time (`choose_missed`), and another one is first.
+        If kube-scheduler rejects the member meanwhile, that does not count as a refusal of its node.
         """
         return uid in self._closed or (uid in self.missed and uid != self.chosen_missed)
 
@@ -183,9 +183,9 @@ class OpenSlots:
         self.missed[uid] = None
 
     def choose_missed(self, slots: Collection[str]) -> str:
-        """Choose which member to nominate next of those in ``missed``, and return its UID.
+        """Choose the next member to nominate, of those that were offered no node with an open slot; return its UID.
 
-        They were offered no node with an open slot. Return "" if there are none, or if the last chosen one has a
+        These members are in ``missed``. Return "" if none of them has a slot, or if the last chosen one still has its
         slot but filter has not answered its node yet. ``slots`` are the UIDs of all members that have a slot.
         """
         if self.chosen_missed in self.missed and self.chosen_missed in slots:

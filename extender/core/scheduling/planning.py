@@ -140,7 +140,7 @@ class KeptSlots:
         """Return the replacements that fit into the vacancies kept for them, all in one domain: the node by member UID.
 
         Only members of the request are considered, and nodes that it allows. ``used_by_node`` is the usage of the
-        nodes, with the vacancies.
+        nodes, in which the vacancies count as used.
         """
         replacements = [
             (pod, found)

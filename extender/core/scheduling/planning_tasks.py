@@ -195,8 +195,8 @@ def _lane_of(task: PlanningTask) -> _Lane:
 class TaskQueue:
     """The tasks that wait for work, and the choice of the one to work on next.
 
-    ``planning_tasks`` are all tasks by group. It is live: a task that the owner removes from it is not chosen any
-    more.
+    ``planning_tasks`` are all tasks by group. The mapping is live: a task that its owner removes from it is not chosen
+    any more.
     """
 
     def __init__(self, planning_tasks: Mapping[GroupKey, Sequence[PlanningTask]]) -> None:
@@ -267,7 +267,7 @@ class TaskQueue:
     def _find_first(self, lane: _Lane) -> PlanningTask | None:
         """Return the first task of a queue that is not done; None if there is none.
 
-        Also None if the child of another task is to work on it soon (`PlanningTask.in_batch`).
+        Also None if the child of another task is to make that first task soon (`PlanningTask.in_batch`).
         """
         new = self._new[lane]
         while new:
