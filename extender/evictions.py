@@ -216,9 +216,9 @@ class Rehearsal:
 
 
 def _find_kind(pod: Pod) -> Hashable:
-    """Return a key that is equal for the pods of which one is tried for all: those of one owner.
+    """Return the key by which pods are grouped for dry runs: those of one owner have equal keys.
 
-    Pods without an owner have equal keys if their labels are equal.
+    Of pods with equal keys, one is tried for all. Pods without an owner have equal keys if their labels are equal.
     """
     if pod.owner is not None:
         return pod.namespace, pod.owner.uid

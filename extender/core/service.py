@@ -181,8 +181,9 @@ class ExtenderService:
     def _note_missed(self, cycle: BindingCycle, pod: Pod, node: str, names: Sequence[str]) -> None:
         """Handle a filter call for a planned member that offers no node with a slot for it.
 
-        If kube-scheduler has rejected the planned ``node``, handle that rejection. If ``names`` (the offered
-        nodes) does not prove it, nominate the member to its node, so that kube-scheduler tries that one next.
+        ``node`` is the planned node, ``names`` are the offered nodes. kube-scheduler has rejected ``node`` if it has
+        tried it: because the pod is nominated to it, or because ``names`` are all feasible nodes. Then handle the
+        rejection. If that is not certain, nominate the member to ``node``, so that kube-scheduler tries it next.
         """
         cycle.mark_unschedulable(pod.uid)
         if cycle.waits_for_victims:
@@ -248,8 +249,8 @@ class ExtenderService:
     def _waits_for_gate(self, key: GroupKey) -> bool:
         """Return whether the pods of a group without minCount, which are placed one by one, have to wait now.
 
-        They wait while one of them has a scheduling gate that is not Serried's, if kube-scheduler queues the
-        group as a whole.
+        They wait while one of them has a scheduling gate that is not Serried's. That is so only for kinds of groups
+        that kube-scheduler queues as one entity (`PodGroup.waits_for_gated_members`); False for all others.
         """
         return self._store.members.has_gated(key) and self._store.groups[key].waits_for_gated_members
 
@@ -257,7 +258,8 @@ class ExtenderService:
         """Return the group to which a pod belongs; None for a plain pod, and for a pod that Serried does not schedule.
 
         kube-scheduler calls its extenders for the pods of all its profiles. Serried must not hold pods of other
-        profiles, because it would never place them. Before `synced`, a group is guessed from the pod alone.
+        profiles, because it would never place them. Until all watches are listed (`synced`), a group is guessed from
+        the pod alone.
         """
         if pod.scheduler not in self._store.schedulers:
             return None

@@ -45,13 +45,15 @@ class StatusSink(Protocol):
         """Report that Serried is about to evict a pod for a gang; ``text`` is the message."""
 
     async def mark_preempted(self, group: GroupKey, text: str) -> None:
-        """Write a condition into a group all of whose members are about to be evicted; ``text`` is its message.
+        """Write the condition DisruptionTarget into a group all of whose members are about to be evicted.
 
-        Never raises ApiError.
+        ``text`` is its message. Never raises ApiError.
         """
 
     async def unmark_preempted(self, group: GroupKey) -> None:
-        """Remove the condition that `mark_preempted` has written, because some members are not evicted after all.
+        """Remove the condition DisruptionTarget that `mark_preempted` has written into a group.
+
+        Called because some members are not evicted after all.
 
         Never raises ApiError.
         """

@@ -242,7 +242,7 @@ class Backfill(Feature):
         self.busy = self._remembered
 
     def restore(self, head: Head) -> None:
-        """Set the head to a captured one, when a replay or a simulation begins."""
+        """Set the head to that of a captured cluster state, when a replay or a simulation of this state begins."""
         self.head = head
         self._remembered[head.group] = None
 
@@ -639,7 +639,7 @@ class Backfill(Feature):
     def list_closed_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """Return the nodes that the plan of a gang must not use because they are kept for the head.
 
-        These are the nodes of `list_kept_nodes` without those on which both fit: the whole gang and the head, besides
+        These are the nodes of `list_kept_nodes`, except those on which the whole gang fits besides the head and besides
         the running pods that the forecast does not expect to end.
         """
         kept = self.list_kept_nodes(waiting, request)
@@ -684,7 +684,8 @@ class Backfill(Feature):
 
         ``wanted`` are the gang's total requests. Return no node if the head has more than 64, as each is checked.
         Return none if either gang has rules about other pods, volumes or devices: totals do not say whether both gangs
-        fit then. Resources that stand for such rules have a colon in their names.
+        fit then. Such a rule shows in ``wanted`` as a resource with a colon in its name: Serried adds it to pods and
+        nodes so that the rule counts like a resource.
         """
         shares = self.head.forecast.shares if self.head is not None else {}
         asked = chain(wanted, *(share.requests for share in shares.values())) if len(shares) <= _MAX_SHARED else [":"]
@@ -693,8 +694,8 @@ class Backfill(Feature):
     def _has_room_for_both(self, name: str, wanted: Resources, *, with_pods: bool = False) -> bool:
         """Return whether the node ``name`` has enough resources for ``wanted`` besides what the head needs there.
 
-        Only resources that both request are compared. With ``with_pods``, what running pods use is subtracted, except
-        for pods that the forecast expects to end. Without, the node counts as empty.
+        Only resources that both request are compared. If ``with_pods`` is True, what running pods use is subtracted,
+        except for pods that the forecast expects to end. If it is False, the node counts as empty of pods.
         """
         node = self._context.store.nodes.get(name)
         if self.head is None or node is None:
@@ -765,9 +766,9 @@ class Backfill(Feature):
     def _list_kept_from_plain_pod(self, pod: Pod) -> frozenset[str]:
         """Return the head's nodes if they are kept from a pod of no gang; else none.
 
-        They are not kept from a pod with a priority above the head's (as raised by ageing), nor from a pod that will
-        have ended before the forecast. If the head has more nodes than one namespace may have, they are not kept from
-        other namespaces.
+        They are not kept from a pod with a priority above the head's (which ageing raises while the head waits), nor
+        from a pod that will have ended before the forecast. If the head has more nodes than one namespace may have,
+        they are not kept from other namespaces.
         """
         head = self.head
         if head is None or pod.priority > self._order.raised_priority(head.waiting):

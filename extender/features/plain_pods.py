@@ -4,11 +4,11 @@
 
 `KeptOffPods` removes nodes from filter's answer for a plain pod, and requeues the pod later. With ``--backfill-plain
 wait`` these are the nodes kept for the head of the queue (docs/queue.md), and all nodes that other features keep
-(`Feature.list_kept_from_pod`). With and without it, they are the planned nodes of a gang for which pods were evicted,
-if its members are tried in a fixed order because of a rule about other pods. The members of other gangs are nominated
-to the freed nodes, and kube-scheduler keeps other pods off these. But nominations would keep the members of such a gang
-off each other. kube-scheduler tries a rejected pod again when the cluster changes. `KeptOffPods` requeues it if nothing
-changes.
+(`Feature.list_kept_from_pod`). Whatever the setting, they are the planned nodes of a gang for which pods were
+evicted, if its members are tried in a fixed order because of a rule about other pods. The members of other gangs are
+nominated to the freed nodes, and kube-scheduler keeps other pods off these. But nominations would keep the members of
+such a gang off each other. kube-scheduler tries a rejected pod again when the cluster changes. `KeptOffPods` requeues
+it if nothing changes.
 
 `Candidates` answers preempt calls, i.e. chooses among the nodes on which kube-scheduler could evict pods.
 kube-scheduler calls before it preempts, but need not act on the answer. So the members that have to end together with a
@@ -484,9 +484,9 @@ class Loss:
 def choose_least_loss(losses: Sequence[Loss]) -> tuple[Candidate, ...]:
     """Return the candidates among which kube-scheduler may choose, so that as little as possible is lost.
 
-    If the least of ``losses`` ends no gang as a whole, these are all candidates that end none. Else it is the candidate
-    with the least loss alone. Losses are compared by violations of budgets first, then by the highest priority, as in
-    kube-scheduler's own choice (pkg/scheduler/framework/preemption/preemption.go: pickOneNodeForPreemption); then by
+    If the least of ``losses`` ends no gang as a whole, return all candidates whose loss ends none. Else return only the
+    candidate with the least loss. Losses are compared by violations of budgets first, then by the highest priority, as
+    in kube-scheduler's own choice (pkg/scheduler/framework/preemption/preemption.go: pickOneNodeForPreemption); then by
     gangs, then by pods. So no gang ends if other victims of the same priority suffice, and no gang is spared at the
     cost of pods of higher priority.
     """

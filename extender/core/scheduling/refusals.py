@@ -4,7 +4,11 @@ The planner may find a node feasible that kube-scheduler or the kubelet then ref
 is concluded from that for one gang, as a `Fact` each. A fact usually is about a node and all members with one shape,
 i.e. with equal requests and constraints. Facts end by one rule, `Fact.holds`: a fact that comes from a pod's condition
 ends when the condition says that only resources are missing, a fact about a node ends when the node changes, and a time
-limit is the last resort. A round ends when all nodes that fit are refused: then all of them may be tried again.
+limit is the last resort. In the table a round is the time in which nodes are refused one after another. It ends when no
+node that fits is left: then all of them may be tried again.
+
+Components that see a refusal call the methods ``exclude_...`` and ``note_...``. Before the next plan `GroupState` calls
+`Refusals.find_exclusions`, the search for victims calls `Refusals.find_exempt`.
 
     comes from                           means                   ends with                          at the latest after
     -----------------------------------  ----------------------  ---------------------------------  ----------------
@@ -24,11 +28,14 @@ limit is the last resort. A round ends when all nodes that fit are refused: then
     rejection: no node for a member      no nodes are kept for   the member is gone; the gang is    2 min; after
     while other members have theirs      the gang, no pod is     bound; the member's condition      evictions pause
                                          evicted                 lacks only resources               and 5 min
-    pause: a preemption, or a search     no victims are          after a search: freed resources    30 s, doubled to
-    for victims, without success         searched for                                               32 min; 5 s
-    offer: a complete list of nodes for  members that only       the next list                      30 s
-    a shape                              kube-scheduler counts
-                                         go nowhere else
+    pause: a preemption after which the  no victims are          -                                  30 s, doubled to
+    gang is not bound                    searched for                                               32 min
+    pause: a search for victims without  no victims are          freed resources                    5 s or more
+    success                              searched for
+    offer: a complete list of nodes for  members whose devices   the next list                      30 s
+    a shape                              only kube-scheduler can
+                                         count are planned on
+                                         these nodes alone
 
 Other conditions end nothing. If the condition says that Serried's filter has held the pod, kube-scheduler may still
 reject the node once the other members have theirs. Other reasons may be about another node. No condition ends a fact
@@ -155,7 +162,10 @@ class Fact:
 
 
 class Exclusions(NamedTuple):
-    """The nodes that a plan must not use, in the form that a `PlanRequest` takes."""
+    """The nodes that a plan must not use: some for all members, some only for certain members.
+
+    A `PlanRequest` takes them in this form.
+    """
 
     pairs: frozenset[tuple[str, str]]
     """Pairs (member UID, node name): the node must not be used for this member."""
@@ -276,8 +286,10 @@ class Refusals:
     ) -> None:
         """Note that kube-scheduler has no node for a member, while other members of the gang have the nodes ``mates``.
 
-        The next plans avoid the nodes ``beside`` for members with the requests and constraints of ``pod``. ``text``
-        is kube-scheduler's message. ``evicted`` is True if victims were evicted for this try.
+        The next plans avoid the nodes ``beside`` for members with the requests and constraints of ``pod``: usually the
+        whole domain, or ``mates`` and the node planned for ``pod``. ``beside`` is empty if only kube-scheduler can
+        count what the pod requests. ``text`` is kube-scheduler's message. ``evicted`` is True if victims were evicted
+        for this try.
         """
         for node in beside:
             self.exclude_node(pod.shape, node, cluster, beside_mates=True)
@@ -304,8 +316,8 @@ class Refusals:
     def note_offer(self, shape: Shape, names: frozenset[str], now: float) -> bool:
         """Note all nodes that kube-scheduler offers to members with this shape (requests and constraints).
 
-        These nodes are planned again if they were avoided because kube-scheduler had rejected them. Return whether
-        one of them was not in the last list; False without one.
+        Plans may use these nodes again if they were avoided because kube-scheduler had rejected them. Return whether
+        one of them was not in the last list for the shape; False if there was no such list.
         """
         known = self.offers.get(shape)
         for facts in (self.excluded, self.exempt):
@@ -334,8 +346,8 @@ class Refusals:
     def end_exclusions_at(self, until: float) -> None:
         """Let plans use all nodes that were refused for members again from the loop time ``until``.
 
-        Nodes with a time limit already keep that. Called when the gang fits on no other node, so that it is not
-        stuck for ever.
+        A refusal that has a time limit already keeps its own limit. Called when the gang fits on no other node, so that
+        it is not stuck for ever.
         """
         self.excluded = {
             key: replace(fact, until=until) if fact.until == math.inf else fact for key, fact in self.excluded.items()
@@ -404,8 +416,8 @@ class Refusals:
     def find_unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
         """Return the nodes that kube-scheduler offers to none of these members.
 
-        Empty unless a complete list of the last `_OFFER_SECONDS` is known for all members, i.e. for one with the
-        same requests and constraints each.
+        The result is the empty set if, for the shape (requests and constraints) of some member, no complete list of
+        offered nodes from the last `_OFFER_SECONDS` is known.
         """
         self.offers = {shape: offer for shape, offer in self.offers.items() if now < offer[0]}
         if not self.offers:

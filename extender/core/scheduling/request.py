@@ -206,9 +206,10 @@ def _describe_class(group: PodGroup, store: Store) -> Verdict:
 
 
 def _needs_members(group: PodGroup, group_members: GroupMembers) -> bool:
-    """Return whether a gang has to gather a quorum first.
+    """Return whether a gang has to gather the members of a quorum before it can be planned.
 
-    True if its quorum does not run yet, or if another PodGroup of its tree has members but does not run yet.
+    True if its quorum does not run yet. True also if the quorum of its tree runs, but not that of a further PodGroup of
+    the tree, which has members that wait or have scheduling gates.
     """
     if count_missing(group.tree, group_members.placed_by_leaf):
         return True
@@ -219,7 +220,8 @@ def _needs_members(group: PodGroup, group_members: GroupMembers) -> bool:
 def _describe_missing(tree: Tree, leaves: Mapping[str, GroupMembers], coming: Mapping[str, int]) -> Verdict:
     """Return the verdict QUORUM_MISSING, with how many members each PodGroup of a tree has and needs.
 
-    ``coming`` are the numbers of members by PodGroup that are not placed yet, but count as existing.
+    ``coming`` has by PodGroup the number of unplaced members that count: those that wait, and those that kube-scheduler
+    has rejected on every node. Members with scheduling gates are not among them.
     """
     groups, branches = list(list_leaves(tree)), list(list_branches(tree))
     have = {leaf.name: min(leaf.need, leaves[leaf.name].placed + coming[leaf.name]) for leaf in groups}

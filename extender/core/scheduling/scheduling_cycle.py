@@ -307,10 +307,10 @@ class SchedulingCycle:
         return refusal
 
     def _limit_to_offers(self, state: GroupState, request: PlanRequest) -> PlanRequest:
-        """Return the request without the nodes that kube-scheduler has not offered to any member.
+        """Return the request, limited to the nodes that kube-scheduler has lately offered to some member.
 
-        If the gang does not fit on the offered nodes, return the full request. But if all members request devices or
-        resources that only kube-scheduler can count, they are limited to the offered nodes in any case.
+        If the gang does not fit on the offered nodes, return ``request`` as it is. But if all members request devices
+        or resources that only kube-scheduler can count, limit them to the offered nodes in any case.
         """
         unoffered = state.list_unoffered(request.members, self._clock(), self._store.nodes)
         offered = request.closing_unoffered(unoffered)
@@ -403,7 +403,11 @@ class SchedulingCycle:
         return reservation
 
     def _note_members(self, cycle: BindingCycle, pods: Mapping[str, Pod]) -> None:
-        """Set the first state of a new cycle's members, ``pods`` by UID. A member without a slot becomes late."""
+        """Set the first state of a new cycle's members that have a slot, ``pods`` by UID.
+
+        The waiting members without a slot are noted as late (`BindingCycle.note_late`): they may get a slot during the
+        cycle, and are bound then as well.
+        """
         for uid, pod in pods.items():
             if self._held.needs_activation(pod):
                 cycle.mark_rejected_before(uid, pod.said)
@@ -415,8 +419,9 @@ class SchedulingCycle:
     def _needs_no_nomination(self, group: PodGroup, plan: Plan) -> bool:
         """Return whether members may take any offered node of the domain, so that they need no nomination.
 
-        With the policy AUTO that needs a domain in which as many more members fit as are planned. Never so with
-        preferred levels or in trees.
+        False for gangs with preferred levels, and for trees. For other gangs the setting (`NominationPolicy`) decides:
+        ALWAYS means False, NEVER means True. AUTO means True if as many members as are planned would fit in the domain
+        once more.
         """
         if group.preference != NO_PREFERENCE or not isinstance(group.tree, Leaf):
             return False  # each PodGroup of a tree has its own domain, and an offered node may be outside of it

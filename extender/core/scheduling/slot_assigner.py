@@ -202,8 +202,8 @@ class SlotAssigner:
     def _list_usable(self, cycle: BindingCycle, pod: Pod, names: Iterable[str]) -> list[str]:
         """Return the names of nodes that a pod may use in a cycle: a subset of ``names``, in their order.
 
-        They are in the cycle's domain, slots of the cycle may move there (`BindingCycle.closed`), and they were not
-        refused for such a pod. Free resources are not checked.
+        They are in the cycle's domain, are not among the nodes to which no slot of the cycle may move
+        (`BindingCycle.closed`), and were not refused for such a pod. Free resources are not checked.
         """
         reservation, nodes, key = cycle.reservation, self._store.nodes, cycle.group.topology_key
         inside = (name for name in names if name in nodes and name not in cycle.closed)
@@ -214,10 +214,11 @@ class SlotAssigner:
         return [name for name in found if name not in out]
 
     def find_offered_node(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> str | None:
-        """Return an offered node (of ``names``) on which a member fits, as `permit.find_offered_node` does, or None.
+        """Return an offered node (of ``names``) of the domain with free resources for a member; None if there is none.
 
-        Nodes to which no slot of the cycle may move (`BindingCycle.closed`), and nodes that kube-scheduler or a kubelet
-        has refused for such a member, are left out.
+        Nodes with slots of the gang come first, then the order of ``names`` counts. Nodes to which no slot of the cycle
+        may move (`BindingCycle.closed`), and nodes that kube-scheduler or a kubelet has refused for such a member, are
+        left out.
         """
         out = self._groups.states[cycle.reservation.group].find_exclusions([pod], self._clock(), self._store)
         return find_offered_node(cycle.reservation, pod, names, self._store, cycle.closed | out.nodes)

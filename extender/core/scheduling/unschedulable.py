@@ -104,8 +104,8 @@ class QueueEntry:
     def add_unplanned_offers(self, names: frozenset[str]) -> bool:
         """Add nodes that kube-scheduler offers though the planner found no node for any member.
 
-        Return whether the group is to be planned once more: if a node is new since the planner rejected the
-        group, and there are not too many of them.
+        Return whether the group is to be planned once more. So it is if one of ``names`` was not added before, and
+        fewer than `_MAX_UNPLANNED_OFFERS` nodes were.
         """
         if names <= self.unplanned_offers or len(self.unplanned_offers) >= _MAX_UNPLANNED_OFFERS:
             return False
@@ -114,10 +114,10 @@ class QueueEntry:
         return True
 
     def note_refusal(self) -> None:
-        """Note that the planner has found no nodes. Forget the nodes that only kube-scheduler has offered before.
+        """Note that the planner has found no nodes, and forget the nodes in ``unplanned_offers``.
 
-        They may cause another try then, as the cluster has changed. But if this try was made only because of
-        them, they are remembered, so that they cause no further one.
+        If kube-scheduler offers one of these nodes again, it causes another try, as the cluster has changed. But if
+        this try was made only because of such offers, the nodes are remembered, so that they cause no further try.
         """
         self.unplanned_offers = self.unplanned_offers if self.retries_for_offers else frozenset()
         self.retries_for_offers = False
@@ -152,7 +152,10 @@ class QueueEntry:
         return due
 
     def pop_unattended(self) -> bool:
-        """Return `unattended` and reset it. If it was True, the next try plans the group even without changes."""
+        """Return whether kube-scheduler tried no member in the last cycle (`unattended`), once per such cycle.
+
+        If so, the next try plans the group even if its input has not changed.
+        """
         was, self.unattended = self.unattended, False
         if was:
             self.last_input = ()
@@ -291,7 +294,10 @@ class UnschedulableGroups:
             self._set_bound(hint, waiting, refusal)
 
     def put_released(self, group: GroupKey, request: PlanRequest) -> None:
-        """Add a group that has released its slots. Neither its slots nor its nominations wake the group itself."""
+        """Add a group that has released its slots.
+
+        The group is not woken by the resources of these slots, nor by the removal of its own nominations.
+        """
         hint = self._choose_hint(group, _make_hint(request, counted=False))
         self._enlist(group, hint, 1).released.add(group)
 
@@ -422,9 +428,10 @@ class UnschedulableGroups:
     def _may_help(self, hint: QueueingHint, waiting: _GroupsOfHint, node: Node, before: Resources | None) -> bool:
         """Return whether any member fits on a freed node, for a hint without a count of the members that fit.
 
-        If more fit than before, note that the missing member may now fit in the node's domain (a bound of 1).
-        Members with more than `_MAX_SHAPES_COUNTED` shapes are taken to fit. ``before`` are the resources that
-        were used on the node before; None if the node itself has changed.
+        Groups with such a hint are woken as soon as one more member may fit in a domain. If that is so because of this
+        node, set the bound of its domain to 1 (how many members may fit there). Members with more than
+        `_MAX_SHAPES_COUNTED` shapes (requests and constraints) are taken to fit. ``before`` are the resources that were
+        used on the node before; None if the node itself has changed.
         """
         used = self._used.get(node.name, {})
         domain = _find_domain(hint, node) or ""

@@ -1,1 +1,4 @@
-"""Requests nodes from autoscalers for whole gangs, one gang at a time."""
+"""Requests nodes from autoscalers for whole gangs, one gang at a time.
+
+The core enters it by the feature `extender.features.asking.asking.Asking`.
+"""

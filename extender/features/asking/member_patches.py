@@ -98,8 +98,9 @@ async def write_members(
 ) -> str:
     """Patch each member so that an autoscaler adds nodes for it.
 
-    With ``request``, annotations of the member name this ProvisioningRequest. Without, Serried's gate is removed, and
-    the member's node selector gets the domain of ``target``. ``at`` is the time of the request, in seconds since 1970.
+    If ``request`` is given, annotations of the member name this ProvisioningRequest. If it is None, Serried's gate is
+    removed, and the member's node selector gets the domain of ``target``. ``at`` is the time of the request, in seconds
+    since 1970.
 
     Before each patch, ``may_continue`` is called; the member is skipped if it returns False. Members that were deleted
     or changed meanwhile are skipped, too. Return the first error as a phrase, "" if there is none.

@@ -122,7 +122,11 @@ class Search(Memory):
     """
 
     def describe(self) -> Verdict:
-        """Return ``refusal`` with the result of the last search, and the nodes left out, added to its detail."""
+        """Return the planner's verdict (``refusal``), with the result of the last search added to its detail.
+
+        The detail also says on how many nodes no more pods are evicted, because pods of other schedulers took what
+        earlier evictions had freed there.
+        """
         others = (
             "pods of another scheduler took the resources that evictions had freed, so Serried evicts no more "
             "pods there"
@@ -136,13 +140,14 @@ class Finding(Memory):
     """The result of the last search for a gang; lives until a binding cycle of the gang has succeeded."""
 
     found: Preemption | NoVictims | None = None
-    """The victims with the plan, or why there are none; None if the search found none within its time."""
+    """The victims with the plan, or why there are none; None if the search exceeded its time before it had a result."""
 
 
 def find_preemption(gang: GroupState) -> Preemption | NoVictims | None:
     """Return the result of the last search for victims for a gang.
 
-    None if no search has ended since the gang was bound last, or if the last one found no victims within its time.
+    That is the victims with the plan, or why there are none. None if no search has ended since the gang was bound last,
+    or if the last one exceeded its time before it had a result.
     """
     memory = gang.memory.find(Finding)
     return memory.found if memory is not None else None
@@ -442,7 +447,7 @@ class Preemptions(Feature):
     def _has_lower_priority(self, priority: int) -> bool:
         """Return whether a pod or group with a priority below ``priority`` may be running.
 
-        False spares a search over all pods.
+        Checked before a search: if it is False, the search over all pods is not needed.
         """
         if any(each < priority for each in self._running_priorities):
             return True

@@ -74,7 +74,7 @@ class RefusedEvictions:
     def add(self, group: GroupKey, refused: Mapping[str, str]) -> None:
         """Remember pods that the API server refuses to evict for the gang ``group``.
 
-        ``refused`` has a phrase why by the pod's UID.
+        ``refused`` has, by the pod's UID, a phrase that says why.
         """
         now = self._clock()
         for key in [key for key, series in self._series.items() if now >= series.until]:
@@ -98,7 +98,10 @@ class RefusedEvictions:
 
 @dataclass(frozen=True, slots=True)
 class VictimCandidates:
-    """All units that a search may choose from, and how many pods budgets and gangs may lose (``allowances``)."""
+    """All units that a search for victims may choose from, with the limits for the choice (``allowances``).
+
+    The limits are how many pods each PodDisruptionBudget allows to evict, and how many members each gang may lose.
+    """
 
     units: tuple[EvictionUnit, ...]
     allowances: Allowances
@@ -128,10 +131,10 @@ class Units:
     ) -> VictimCandidates:
         """Return all units of the cluster except those of the gang ``preemptor``.
 
-        Pods that are being deleted are left out, as they free their resources anyway. Victims of other gangs, and the
-        pods with the UIDs ``gone``, are left out, too; they are subtracted from what budgets and gangs may still lose.
-        Units that must not be evicted are included, with ``protection`` set. ``limit`` raises TooLong if this takes too
-        long.
+        Pods that are being deleted are left out, as they free their resources anyway. Left out, too, are pods that are
+        already victims, to be evicted for whichever gang, and the pods with the UIDs ``gone``; they are subtracted from
+        what budgets and gangs may still lose. Units that must not be evicted are included, with ``protection`` set.
+        ``limit`` counts the work, and raises TooLong if it takes too long; None for no time limit.
         """
         limit = limit or Limit()
         ending = self._pending_victims.uids | gone if gone else self._pending_victims.uids
@@ -182,10 +185,10 @@ class Units:
         listing.units.append(unit)
 
     def _list_planned(self, preemptor: GroupKey, ending: AbstractSet[str], limit: Limit) -> list[EvictionUnit]:
-        """Return a unit for each other gang that has a plan but no bound members.
+        """Return a unit for each gang but ``preemptor`` that has a plan but no bound members.
 
         No pod ends when such a gang is preempted: it only releases its slots. Gangs with a member in ``ending`` (UIDs
-        of pods that are about to end) are left out.
+        of pods that are about to end) are left out. ``limit`` counts the work, and raises TooLong if it takes too long.
         """
         units: list[EvictionUnit] = []
         for key, state in self._states.states.items():
@@ -271,16 +274,18 @@ class Units:
         return "Serried is binding their gang"
 
     def find_contest(self, nodes: Iterable[str]) -> str:
-        """Return why evictions on these nodes would be in vain, a phrase: another scheduler would take the resources.
+        """Return why evictions on these nodes would be in vain, a phrase; "" if they would not.
 
-        Else "". It would if one of its waiting pods fits on one of the nodes when that is empty.
+        Evictions are in vain if another scheduler would take the freed resources: one of its waiting pods would fit on
+        one of the nodes if that node were empty.
         """
         return _CONTESTED if any(self._is_contested(name, self._rivals) for name in nodes) else ""
 
     def _find_contest_of(self, listing: "_Listing", pods: Iterable[Pod]) -> str:
-        """Return why evictions of these pods would be in vain, a phrase: another scheduler would take the resources.
+        """Return why evictions of these pods would be in vain, a phrase; "" if they would not.
 
-        Else "". The result of each node is cached in the listing.
+        Evictions are in vain if another scheduler would take the freed resources (`find_contest`). The result of each
+        node is cached in ``listing``, which holds what one call of `list_candidates` has collected.
         """
         for name in {pod.node for pod in pods} if listing.rivals else ():
             if name not in listing.contested:
