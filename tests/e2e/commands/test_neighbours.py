@@ -149,7 +149,7 @@ def test_a_second_owner_of_topology_and_a_pod_on_its_nodes_are_named(stage: Clus
     assert {each["where"] for each in found} == {"ResourceFlavor check"}
     said = " ".join(each["what"] for each in found)
     assert f"1 PodGroup of its namespaces requires a domain of Serried, too ({stage.namespace}/podgroup/ring)" in said
-    assert f"pods on its nodes are not Kueue's (1: {stage.namespace}/ring-0)" in said
+    assert f"does not manage 1 pod on its nodes ({stage.namespace}/ring-0)" in said
 
 
 @pytest.mark.usefixtures("patient")
