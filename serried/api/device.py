@@ -292,7 +292,7 @@ def _read_device(obj: Raw, driver: str) -> Device:
 def _read_unused_set(obj: Raw) -> Amount:
     """Return an amount of 0 for a counter set that a device names without consuming anything from it.
 
-    So the set is known to be needed: kube-scheduler requires that the pool has it.
+    The amount records that the device needs the set: kube-scheduler requires that the device's pool has it.
     """
     return Amount((read_name(obj, "counterSet"), ""), 0)
 

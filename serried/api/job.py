@@ -57,7 +57,8 @@ from serried.api.topology import read_extended_resources
 class GangPolicy(StrEnum):
     """The wish of a Job's author about the Job being a gang, by a field (KEP-5764) or annotation.
 
-    If the author has said nothing, parallelism, completions and completionMode decide (KEP-5547).
+    JOB_AS_GANG: it shall be a gang. NO_GANG: it shall be none. If the author has said nothing, parallelism, completions
+    and completionMode decide (KEP-5547).
     """
 
     JOB_AS_GANG = "JobAsGang"

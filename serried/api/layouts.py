@@ -28,7 +28,10 @@ class Stage(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The ranks of the pods of one stage. A rank is the number of a pod in the whole parent, from 0."""
+    """The ranks of the pods of one stage of a JobSet. A rank is the number of a pod in the whole JobSet, from 0.
+
+    They begin with ``first``. Each Job of the stage has ``each`` ranks, one after the other.
+    """
 
     stage: str
 
@@ -40,7 +43,7 @@ class Span(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The template of one stage, and its position in the parent's manifest."""
+    """The pod or Job template from which the pods of one stage are created, and its path in the parent's manifest."""
 
     stage: Stage
     template: Raw

@@ -64,7 +64,10 @@ class OwnerKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A pod's position in its parent, read from its labels."""
+    """A pod's position in its parent (a JobSet or LeaderWorkerSet), read from the pod's labels.
+
+    It consists of the parent's kind and name, and of the pod's stage, replica and Job in it.
+    """
 
     kind: str
     """A key of ``PARENTS``."""

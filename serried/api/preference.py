@@ -15,7 +15,10 @@ from serried.api.names import Raw, is_label_key, quote, read_int, read_map, read
 
 
 class Style(StrEnum):
-    """The packing style: which nodes in a domain a gang gets, and which domain if it fits in several."""
+    """The packing style: which nodes in a domain a gang gets, and which domain if it fits in several.
+
+    PACK: few nodes, in the domain with the least free resources. SPREAD: many nodes, in the one with the most.
+    """
 
     PACK = "pack"
     """Use few nodes, in the domain with the least free resources, so that large gangs fit later."""

@@ -39,7 +39,10 @@ class PriorityClass:
 
 @dataclass(frozen=True, slots=True)
 class PriorityMismatch:
-    """A group whose spec or members have another priority than the one with which Serried schedules the group."""
+    """The conflicting priorities of a group: Serried schedules it with ``counts``, but its spec or members have others.
+
+    ``written`` is the priority in the spec if it is another one, ``strays`` the number of members with another one.
+    """
 
     counts: int
     """The priority with which the group is scheduled."""

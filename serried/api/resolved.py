@@ -65,7 +65,8 @@ def resolve_owner(
 def _resolve_preference(preference: Preference, labels: Mapping[str, str]) -> Preference:
     """Return the preference with labels instead of level names. ``labels`` has the label by level, "" for none.
 
-    Levels without a label are removed. If two levels have the same label, the wider one is removed.
+    Levels without a label are removed. If two levels have the same label, only the narrower one stays: of ``rack`` and
+    ``zone`` that is ``rack``.
     """
     found = {labels[level.key]: level for level in reversed(preference.levels) if labels[level.key]}
     levels = tuple(level._replace(key=label) for label, level in reversed(found.items()))

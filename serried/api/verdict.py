@@ -13,7 +13,12 @@ from serried.api.priority import PriorityMismatch
 
 
 class Stage(Enum):
-    """The stage of a gang on its way to being bound. Each `Reason` belongs to one stage."""
+    """The stage of a gang on its way to being bound. Each `Reason` belongs to one stage.
+
+    FORMING (pods are missing), WAITING (for resources, its turn or its plan), PREEMPTING (victims have to end),
+    PLANNED, BINDING and BOUND follow each other. GIVEN_UP: a plan failed, and the gang will be planned again. BROKEN:
+    it was bound, and now has fewer members than minCount.
+    """
 
     FORMING = "forming"
     """Fewer than minCount pods exist so far, or Serried does not know yet whether enough do."""
@@ -33,7 +38,10 @@ class Stage(Enum):
 
 
 class Trait(Enum):
-    """A property of a `Reason` that decides how the extender treats a gang which waits for this reason."""
+    """A property of a `Reason` that decides how the extender treats a gang which waits for this reason.
+
+    For instance Serried searches for victims if the reason has NEEDS_RESOURCES, and not if it has PREEMPTION_USELESS.
+    """
 
     NEEDS_RESOURCES = "room"
     """The gang lacks free resources. So Serried tries preemption, and forecasts when resources become free."""

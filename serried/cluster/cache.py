@@ -117,7 +117,10 @@ class Layers(Generic[K, V]):
 
 
 class EndedMembers(Enum):
-    """The setting for the slot of a gang's bound member that has ended without success: kept or freed."""
+    """The setting for the slot of a gang's bound member that has ended without success.
+
+    KEEP_SLOTS: the slot becomes a vacancy, kept for the member's replacement. FREE_SLOTS: the slot is free at once.
+    """
 
     KEEP_SLOTS = "keep"
     """The slot becomes a vacancy, which `extender.features.repair` closes in the end."""
@@ -512,9 +515,9 @@ class Store:
         return found
 
     def is_ruled(self, pod: Pod) -> bool:
-        """Return whether a rule limits the nodes of a pod, so that more than resources, labels and taints counts.
+        """Return whether a rule limits the nodes of a pod: more than resources, node labels and taints decides then.
 
-        For instance its volumes, its devices, or affinity to other pods.
+        For instance a rule about the pod's volumes, about its devices, or about affinity to other pods.
         """
         return pod.uid in self._unruled or pod.shape.neighbours is not None
 
@@ -536,7 +539,10 @@ class Store:
         raise LookupError(f"this Store was made without {rule_type.__name__}")
 
     def _note_keys(self, before: Collection[str], after: Collection[str]) -> None:
-        """Tell the rules that the topology keys of a PodGroup have changed from ``before`` to ``after``."""
+        """Tell the rules of the Store (`Rule`) that the topology keys of a PodGroup have changed.
+
+        ``before`` and ``after`` are its required and preferred keys before and after the change.
+        """
         if before != after:
             for rule in self.all_rules:
                 rule.note_keys(before, after)
