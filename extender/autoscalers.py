@@ -63,7 +63,7 @@ NO_AUTOSCALERS = FoundAutoscalers()
 
 
 class Autoscalers:
-    """Finds the autoscalers of one cluster. One instance lives as long as its core.
+    """Finds the autoscalers of one cluster. One instance lives as long as the process.
 
     ``wanted`` is the setting: with AUTO the API server is asked, with NONE it is not, and no autoscaler is ever found.
     ``changed`` is called after each refresh whose result differs from the one before.
@@ -115,9 +115,10 @@ class Autoscalers:
         self.set_found(seen)
 
     def set_found(self, seen: FoundAutoscalers) -> None:
-        """Set ``seen``.
+        """Set ``seen``, the autoscalers that the API server has shown last.
 
-        If it differs from before, or is the first result of a term, call the listeners and ``changed``.
+        If it differs from before, or is the first result of a term, call all functions in ``listeners``, then
+        ``changed``.
         """
         before, self.seen = (self.seen, self.known), seen
         self.found[:] = [seen.names] if seen else []

@@ -115,7 +115,11 @@ class GroupMembers:
 
     @property
     def placed_by_leaf(self) -> dict[str, int]:
-        """The number ``placed`` of each PodGroup by its name in the tree; for a single PodGroup it is under ""."""
+        """The number of members that count toward minCount, by the name of the PodGroup in the tree.
+
+        They are bound or succeeded, or their Job has given them up (``placed``). For a single PodGroup the number is
+        under the name "".
+        """
         return {name: each.placed for name, each in self.leaves.items()}
 
     def need(self, min_count: int) -> int:

@@ -118,9 +118,10 @@ class Removal:
         return left
 
     def _owe(self, node: str, name: str, rest: int) -> int:
-        """Record by how much (``-rest``) more of a resource was removed from a node than was used.
+        """Record that more of a resource was removed from a node than was used; ``rest`` is minus the difference.
 
-        Return 0, its new usage. That happens because some pods request more than the snapshot counts for them.
+        Some pods request more than the snapshot counts for them, so their removal can leave a negative usage, ``rest``.
+        Return 0, which is to be taken as the usage instead.
         """
         self._owed[node, name] = self._owed.get((node, name), 0) - rest
         return 0
@@ -217,9 +218,9 @@ class CountedRemoval:
         return self.has_capacity()
 
     def has_capacity(self) -> bool:
-        """Return whether as many members of the preemptor as its quorum has fit by free resources.
+        """Return whether by free resources at least ``need`` members of the preemptor fit: the size of its quorum.
 
-        If not, `fits` is False.
+        If not, `fits` is False, too. Rules such as anti-affinity are not checked here.
         """
         return self.total >= self._need
 
@@ -316,10 +317,10 @@ class PlannedRemoval(CountedRemoval):
     """A simulated domain from which units are removed, for gangs for which counting members is not enough.
 
     These are trees, gangs with members of several shapes, and gangs with rules such as anti-affinity. For them the
-    planner has to make a plan to know whether the quorum fits. The number of plans is limited by `_MAX_PLANS`, their
-    work by ``work`` (in units of `Limit.spent`), and once the limit is ``content`` no more are made. From then on, a
-    unit is only restored if the members can keep the nodes of the last plan. So a few units may stay removed that need
-    not.
+    planner has to make a plan to know whether the quorum fits. No further plan is made after `_MAX_PLANS` plans,
+    after ``work`` examined nodes, pods and classes of members (the unit of `Limit.spent`), or, if there is a plan,
+    after the time in which the planner may improve it (`Limit.content`). From then on, a unit is only put back if the
+    members can keep the nodes of the last plan. So a few units may stay removed although the quorum fits with them.
     """
 
     def __init__(
@@ -468,7 +469,11 @@ class PlannedRemoval(CountedRemoval):
         return True
 
     def _ask_planner(self, plan: Callable[[], Plan | Verdict]) -> Plan | Verdict | None:
-        """Call ``plan``. Return what it returns, or None if it takes more work than is left for this domain."""
+        """Call ``plan``, and subtract its work from the work that is left for this domain.
+
+        Return what it returns, or None if it is ended early: for instance a plan is known already, and the time to
+        improve it is over (`Limit.content`).
+        """
         before = self.limit.spent
         answer = self.limit.attempt(plan, until_content=self._quorum_nodes.plan is not None)
         self._work_left -= self.limit.spent - before
@@ -520,9 +525,10 @@ def reprieve(
     """Put the removed units back that the preemptor does not need as victims. Return the units that have to be evicted.
 
     A unit has the pods that are evicted together. ``removal`` is the simulation of one domain, from which the units
-    ``gone`` are removed. ``newest`` is the start time of the newest running pod, in seconds since 1970. For a preemptor
-    with members of one shape, each returned unit is needed: without its eviction the quorum would not fit, or would not
-    have the domain exclusively.
+    ``gone`` are removed. ``allowances`` say how many victims gangs and PodDisruptionBudgets allow. ``newest`` is the
+    start time of the newest running pod, in seconds since 1970. The ages of pods are measured at that time, and among
+    units that are alike otherwise the old ones are put back first. For a preemptor with members of one shape, each
+    returned unit is needed: without its eviction the quorum would not fit, or would not have the domain exclusively.
     """
     by_priority: dict[int, list[EvictionUnit]] = {}
     below: Counter[str] = Counter()
@@ -579,9 +585,11 @@ class _PriorityLevel:
             self._put_back([unit] for unit in picked)
 
     def restore_for_gangs(self, allowances: Allowances) -> None:
-        """Put back as many units of each gang as it needs for its quorum, or none if the preemptor does not fit then.
+        """Put back as many units of each running gang as its quorum needs, or none if the preemptor does not fit then.
 
-        Gangs whose parent group would lose its quorum, too, come first, then those that take the least capacity.
+        ``allowances`` say how many members each running gang can lose. Gangs are tried one by one: first those without
+        which their parent group in a tree would lose its quorum, too, then those whose units take the least capacity
+        from the preemptor.
         """
         members: dict[GroupKey, list[EvictionUnit]] = {}
         for unit in self.gone:
@@ -643,7 +651,8 @@ def _sort_units(
     """Return units of one priority in the order in which to put them back: the lowest price per pod first (`_SortKey`).
 
     The price is how many members of the preemptor no longer fit then. ``below`` has the number of pods of this and
-    lower priorities by node name; the pods of these units are subtracted from it.
+    lower priorities by node name; the pods of these units are subtracted from it. ``newest`` is the start time of the
+    newest running pod, in seconds since 1970, at which ages of pods are measured.
     """
     alone: dict[str, list[EvictionUnit]] = {}
     joined: list[EvictionUnit] = []
@@ -675,8 +684,8 @@ def _make_sort_keys(
     """Yield each unit of one node with its sort key, in the order of ``units``.
 
     ``lost`` has for each unit how many fewer members of the preemptor fit when it is put back after the units before
-    it. ``below`` is the number of removed pods of lower priority on the node. ``newest`` is the time at which ages are
-    measured.
+    it. ``below`` is the number of removed pods of lower priority on the node. ``newest`` is the start time of the
+    newest running pod, in seconds since 1970, at which ages of pods are measured.
     """
     # Counted per node, not per group. Otherwise the order of equal groups would depend on the order of the units.
     places = count()

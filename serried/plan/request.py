@@ -180,10 +180,10 @@ class PlanRequest:
 
     @property
     def yielding_priority(self) -> int:
-        """The lowest priority of a nominated pod of another gang whose resources the plan does not use.
+        """The priority from which on nominated pods of other gangs keep their resources in the plan.
 
-        The resources of nominated pods of lower priority count as free. kube-scheduler compares the priorities of pods.
-        So it is the lowest of the group's priority and those of its members.
+        The resources of nominated pods with a lower priority count as free. It is the lowest of the group's priority
+        and the priorities of its members, because kube-scheduler compares the priorities of single pods.
         """
         return min(self.priority, self._find_least()) if self.members else self.priority
 
@@ -216,7 +216,10 @@ class PlanRequest:
         return replace(self, closed=self.closed | more, unoffered=self.unoffered | more, parts=parts)
 
     def reopening(self, nodes: frozenset[str]) -> "PlanRequest":
-        """Return a copy in which members may use these nodes, as far as only ``unoffered`` forbids it."""
+        """Return a copy in which members may use those of these nodes that are closed only as ``unoffered``.
+
+        That is, kube-scheduler's last filter call did not list them, and nothing else forbids them.
+        """
         parts = tuple(part.reopening(nodes) for part in self.parts)
         again = nodes & self.unoffered
         return replace(self, closed=self.closed - again, unoffered=self.unoffered - again, parts=parts)
@@ -328,7 +331,10 @@ class Ageing:
     """
 
     def raise_priority(self, waiting: Waiting, now: float) -> int:
-        """Return the priority with which a gang counts at the time ``now``, which is on the same clock as ``since``."""
+        """Return the priority with which a gang in the queue counts at the time ``now``.
+
+        ``now`` is on the same clock as ``waiting.since``, the time at which the gang's quorum became complete.
+        """
         waited = now - waiting.since
         steps = int(waited // self.seconds_per_level) if 0 < waited < math.inf else 0
         if not steps:
@@ -337,10 +343,11 @@ class Ageing:
         return above[min(steps, len(above)) - 1] if above else waiting.priority
 
     def sort_key(self, waiting: Waiting, now: float) -> QueueKey:
-        """Return the sort key of a gang in the queue at the time ``now``, which is on the same clock as ``since``.
+        """Return the sort key of a gang in the queue at the time ``now``.
 
-        The gang with the highest raised priority is first, then gangs that have lost their quorum, then the longest
-        wait.
+        ``now`` is on the same clock as ``waiting.since``, the time at which the gang's quorum became complete. The gang
+        with the highest priority (as raised while it waited) is first. Among equals, gangs that were running and have
+        lost their quorum are first, then the gang that has waited longest.
         """
         return -self.raise_priority(waiting, now), not waiting.broken, waiting.since, waiting.group
 

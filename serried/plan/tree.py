@@ -68,7 +68,8 @@ def plan_group(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None =
 def plan_quorum(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
     """Return a plan as `plan_group`, but only for the members that quorums need, or a verdict.
 
-    If the quorum is running already, one member of a gang is placed, and all members of a tree.
+    If the quorum is running already, one further member is placed for a gang. For a tree all further members are
+    placed then, as far as they fit.
     """
     if ask.parts:
         return _Search(snapshot, capacity).plan(ask, surplus=not ask.need)
@@ -142,7 +143,7 @@ class _Search:
     def _place_some(self, ask: PlanRequest, partial: PartialPlan) -> Iterator[PartialPlan]:
         """Yield the ways to place as many members of a group as its quorum needs, in its domain.
 
-        First its first members are tried, then other choices of members.
+        First the members with the lowest ranks are tried, as many as the quorum needs, then other choices of members.
         """
         first = ask.members[: ask.need]
         placed = self._try(replace(ask, members=first), partial)
@@ -318,9 +319,11 @@ class _Search:
             self._furthest_failure = ask, partial
 
     def _explain(self, ask: PlanRequest) -> Plan | Verdict:
-        """Return the verdict why a tree does not fit as one gang, or else which group stopped the best try.
+        """Return the verdict why a tree does not fit, after the search for a plan has failed.
 
-        If the tree has no other constraints than one gang, and fits as one gang, its plan is returned.
+        First the tree is planned as one gang, without regard to its groups. If that fails, return its verdict. If it
+        succeeds, and the groups constrain nothing (`_is_one_gang`), return its plan. Otherwise return a verdict that
+        names the group that could not be placed when the search had placed the most members, if there is one.
         """
         flat = self._solve(replace(ask, parts=()), PartialPlan())
         if isinstance(flat, Verdict) or (len(flat.nodes) == len(ask.members) and _is_one_gang(ask)):
@@ -353,8 +356,8 @@ def _order_parts(ask: PlanRequest) -> list[PlanRequest]:
     """Return the child groups in the order in which to place them: first those with the fewest possible places.
 
     Among equals the largest comes first, so that it finds enough free capacity. If not all groups are wanted, the
-    smallest comes first, so that many fit. Groups whose members must be near members of other groups come after these,
-    because they would fit nowhere before.
+    smallest comes first, so that many fit. If members of a group must be near members of another group, the other group
+    comes first, because there is no place near it before it is placed.
     """
     most = sum(part.need > 0 for part in ask.parts) > ask.wanted
     order = sorted(ask.parts, key=lambda part: (_freedom(part), part.need if most else -part.need))

@@ -45,7 +45,7 @@ _READ_PAUSE = Backoff(first=0.2, cap=5.0)
 class EarlierBindings:
     """Finds out which members of committed gangs exist, and which of them earlier terms have bound.
 
-    One instance per core.
+    One instance lives as long as the process.
     """
 
     def __init__(self, client: ApiClient, context: Context) -> None:
@@ -92,7 +92,7 @@ class EarlierBindings:
     async def _exists(self, uid: str, pod: Key) -> bool:
         """Return whether a member exists and is bound or pending; False, too, if the pod has ended.
 
-        The cycle of a record is continued with such members only.
+        Only such members are bound when the binding of a record's gang is continued after a restart.
         """
         if uid in self._pods:
             return True  # the watch has shown it meanwhile
@@ -119,7 +119,7 @@ class EarlierBindings:
         return found if found.uid == uid else None
 
     def restore_bound(self, cycle: BindingCycle, bound: Collection[Pod]) -> None:
-        """Mark members of a cycle's commit as bound by an earlier term.
+        """Mark the members ``bound`` as bound in a binding cycle, whose gang an earlier term has committed.
 
         If they all run in one domain, it becomes the domain of the reservation, as node labels may have changed.
         """

@@ -1,7 +1,8 @@
 """Carries out single effects of decisions: nominations, activations, owner lookups and background work.
 
-An effect is an order that a decision puts into the outbox, e.g. "nominate these members" (`scheduling.effects`).
-`CycleRunner.carry_out` calls `Effects.carry_out` for all effects but `StartCycle`.
+An effect is an order of a decision, e.g. "nominate these members" (`scheduling.effects`). Decisions only put effects
+into a list, the outbox, and wait for nothing. After each decision `CycleRunner.carry_out` takes them out. It starts
+binding cycles itself (`StartCycle`), and calls `Effects.carry_out` for all other effects.
 
 `OwnerLookup` asks the API server, not a watch, whether the Job or parent exists for which pods wait. It sends a list
 request for one name: Serried has the right to list, a list shows the newest state, and an empty list comes from the API
@@ -47,7 +48,7 @@ _MAX_LOOKUPS = 8
 class OwnerLookup:
     """Asks the API server whether the owner exists for which pods wait: a Job, or the parent object of a PodGroup.
 
-    ``clock`` gives loop seconds.
+    ``clock`` returns the time of the asyncio loop in seconds.
     """
 
     def __init__(self, client: ApiClient, groups: Groups, clock: Callable[[], float]) -> None:
@@ -136,7 +137,7 @@ Work: TypeAlias = Coroutine[Any, Any, None]
 
 
 class Effects:
-    """Carries out all effects but the start of cycles.
+    """Carries out effects, the orders of decisions; `CycleRunner` alone starts binding cycles (`StartCycle`).
 
     Nothing here waits: writes are queued or run in the background.
     """
@@ -190,7 +191,7 @@ class Effects:
         self._nominator.nominate_all(cycle)
 
     def spawn(self, work: Work) -> None:
-        """Start a task that is cancelled at the end of the term."""
+        """Run a coroutine as a background task, which is cancelled at the end of the term."""
         self._tasks.spawn(work)
 
     def end_term(self) -> frozenset[str]:

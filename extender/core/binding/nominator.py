@@ -47,7 +47,9 @@ Write = Callable[[Pod], Coroutine[Any, Any, None]]
 
 
 class Nominator:
-    """Writes nominations in the order in which their cycles began, and activates pods. One instance per core.
+    """Writes nominations, and activates pods. One instance lives as long as the process.
+
+    Nominations are written in the order in which the binding of their gangs began (`BindingCycle`).
 
     A configured window limits how many nominated members may wait for their filter call: as many as kube-scheduler
     handles in about two seconds. So no nomination is older than that when kube-scheduler tries the pod.
@@ -93,7 +95,10 @@ class Nominator:
             await self.close()
 
     async def close(self) -> None:
-        """Cancel the writes in flight and wait until they have stopped. `run` continues with the queue."""
+        """Cancel the writes in flight and wait until they have stopped.
+
+        If `run` still runs, it starts new writers for the rest of the queue.
+        """
         tasks = [*self._writing, *self._background]
         for task in tasks:
             task.cancel()
@@ -165,8 +170,9 @@ class Nominator:
         """Activate the members of a cycle that kube-scheduler should have tried by now.
 
         Their earlier nomination or activation seems lost. While kube-scheduler sends filter calls, it is working
-        through its queue, so members only count after a long time. If it sends none for a second while a member has
-        waited for two, it does not know that it should try the member. The time doubles with each activation.
+        through its queue, so a member is activated only after 20 seconds without a filter call for it. If it has sent
+        no filter call for a second, 2 seconds are enough, because it seems not to know that it should try the member.
+        Both times double with each activation of a member.
         """
         now = self._clock()
         patience = _ACTIVATE_SECONDS if self._activity.is_silent() else _ACTIVATE_BUSY_SECONDS
@@ -243,7 +249,7 @@ class Nominator:
     async def _nominate_early(self, cycle: BindingCycle, pod: Pod, node: str) -> None:
         """Nominate a member to its node while victims still run there, so that kube-scheduler keeps other pods off it.
 
-        Does nothing with the policy that forbids nominations.
+        Do nothing if the settings forbid nominations (`NominationPolicy.NEVER`).
         """
         if self._policy is NominationPolicy.NEVER:
             return

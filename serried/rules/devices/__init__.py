@@ -1,1 +1,1 @@
-"""Rules about devices of nodes, by what kube-scheduler's DynamicResources allows. Enter by `cluster.DeviceClaims`."""
+"""The rule about devices of nodes: kube-scheduler's DynamicResources. Enter by `cluster.DeviceClaims`."""

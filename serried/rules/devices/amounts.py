@@ -25,7 +25,10 @@ from serried.rules.devices.inventory import DeviceUnion, Inventory, Match, Selec
 
 @dataclass(frozen=True, slots=True)
 class CountRequest:
-    """A request for ``count`` devices, each from any of ``selections`` (several if the request has alternatives)."""
+    """A request for ``count`` devices, each from any of the sets of devices ``selections``.
+
+    There are several sets if the request has alternatives (firstAvailable).
+    """
 
     selections: DeviceUnion
     count: int
@@ -167,9 +170,9 @@ class Demand:
     """
 
     def add_uncountable(self, uncountable: str) -> bool:
-        """Record why kube-scheduler may reject a planned node, a phrase, unless one is recorded already.
+        """Record the phrase ``uncountable``, which says why kube-scheduler may reject a planned node.
 
-        Return whether the phrase is not empty.
+        Only the first phrase is kept; "" records nothing. Return True for a phrase, False for "".
         """
         self.uncountable = self.uncountable or uncountable
         return bool(uncountable)
@@ -249,7 +252,10 @@ class Amounts:
 
     @property
     def any_resources(self) -> bool:
-        """True if a registered pod requests an extended resource that devices provide. Some nodes may list it, too."""
+        """True if a registered pod requests an extended resource that devices provide.
+
+        Then nodes without devices have to be counted as well, because they may list the resource as allocatable.
+        """
         return bool(self._resources)
 
     def count_node(self, node: str, shown: Resources, allocations: Allocations) -> Resources:
@@ -284,7 +290,8 @@ class Amounts:
     def _count_claim_sets(self, claim_set: ClaimSet, node: str, shown: Resources, allocations: Allocations) -> int:
         """Return the number of pods with exactly these claims for which the node has devices.
 
-        Pods that use devices of the node for it already are included. UNLIMITED if the search takes too long.
+        Pods with the same claims that use devices of the node already are included. Return UNLIMITED if the search
+        takes too long.
         """
         specs = tuple(spec for spec in claim_set.specs if not shown.get(spec.resource))
         if self._inventory.lacks_slices(node) and any(not option.number for option in _list_options(specs)):
@@ -451,7 +458,10 @@ def _sum_amounts(specs: Iterable[tuple[Amount, ...]]) -> tuple[Amount, ...]:
 
 
 class _Candidate(NamedTuple):
-    """The properties of a device that matter in the search. Interchangeable devices have equal values."""
+    """A device as the search for devices of claims (`_Search`) sees it: only by the properties that matter there.
+
+    Interchangeable devices have equal values.
+    """
 
     selections: DeviceUnion
     values: tuple[object, ...]
@@ -489,7 +499,7 @@ _MAX_TRIES = 20_000
 
 
 class _TooManyTries(Exception):
-    """Raised when the search takes too long."""
+    """Raised when the search for the devices of claims has tried devices too often."""
 
 
 class _SearchFailed(Exception):

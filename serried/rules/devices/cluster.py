@@ -3,9 +3,10 @@
 The rule follows kube-scheduler's plugin DynamicResources. The Store calls it for each pod and node, and it adds pseudo
 resources for devices to the pod's requests and to the node's allocatable. The code calls them amounts. Each stands for
 the devices that requests with the same class, selectors and tolerations may use, or for a union of such devices
-(`DeviceUnion`). A node has all devices that it reaches, except those allocated to a claim that is not used by exactly
-one known active pod. A pod requests what its claims request; a bound pod has the devices allocated to its claims. So
-plans see which devices are free, and which ones victims would free.
+(`DeviceUnion`). A pod requests what its claims request; a bound pod requests the devices allocated to its claims. A
+node has all devices that it reaches, also those allocated to a claim that one known active pod uses alone, as this pod
+requests them. Devices allocated to other claims (of several pods, or of an unknown or ended pod) are left out. So plans
+see which devices are free, and which ones victims would free.
 
 Requests for all devices of a node have pseudo resources of their own. So have claims that numbers do not describe:
 those with constraints, alternatives, partitions or shared devices. What cannot be expressed like this is left to
@@ -296,7 +297,7 @@ class DeviceClaims(Rule):
         return Allocations(counted, claim_sets, self._holders, self._shares)
 
     def _find_consumer(self, claim: ResourceClaim) -> Pod | None:
-        """Return the pod that uses a claim alone; None if several do, or if it is unknown or has ended."""
+        """Return the pod that uses a claim alone; None if several pods do, or if the pod is unknown or has ended."""
         pod = self._pods.get(claim.consumers[0]) if len(claim.consumers) == 1 else None
         return pod if pod is not None and pod.phase is Phase.ACTIVE else None
 
@@ -600,7 +601,7 @@ def _is_ignored(pod: Pod) -> bool:
 
 
 def _list_claims(pod: Pod) -> list[Key]:
-    """Return the keys of a pod's claims, without those that are not created from their template yet."""
+    """Return the keys of a pod's claims. Those that still have to be created from their template are left out."""
     return [Key(pod.namespace, ref.claim) for ref in pod.claim_refs if ref.claim]
 
 
@@ -660,8 +661,10 @@ _Counted = tuple[tuple[str, int], ...]
 def _count_shape(shape: Shape, less: _Counted, more: _Counted, terms: tuple[Terms, ...]) -> Shape:
     """Return a pod's shape in which pseudo resources for devices replace the placeholders for its claims.
 
-    ``less`` is the number of claims to replace by their origin, which names their placeholder; ``more`` are the pseudo
-    resources to add, with their amounts. The node affinity is restricted to nodes that match all ``terms``.
+    Before, the pod requests 1 of a placeholder for each claim: a resource that is unlimited on each node, so that only
+    kube-scheduler decides. ``less`` says how many claims to take out of the requests, as pairs of origin and number.
+    The origin, "claim" or "template" with the template's name, names the placeholder. ``more`` are the pseudo resources
+    to add, as pairs of name and amount. The node affinity is restricted to nodes that match all ``terms``.
     """
     amounts: Counter[str] = Counter(dict(shape.requests))
     amounts.subtract({PROVIDED + origin: count for origin, count in less})

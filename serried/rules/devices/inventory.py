@@ -161,7 +161,10 @@ class _Pool:
         """True if devices have binding conditions: kube-scheduler searches such pools last."""
 
     def set_matches(self, found: Matches) -> None:
-        """Set ``matches`` to ``found``, and derive ``selections`` from it."""
+        """Set ``matches``, the devices of the pool that requests may use, to ``found``.
+
+        Set also ``selections``, the sets of devices of which at least one device is in the pool.
+        """
         self.matches = found
         self.selections = frozenset().union(*{match.selections for match in found.values()})
 
@@ -325,9 +328,9 @@ class Inventory:
         return True
 
     def take_counted(self) -> Iterator[SelectedDevices]:
-        """Yield the new sets of devices for which all nodes have their pseudo resource by now.
+        """Yield the new sets of devices that all nodes have as a pseudo resource by now.
 
-        Each is marked as ``counted`` before.
+        Each set is yielded once, and marked as ``counted`` first.
         """
         while self._matched and self.changed.has_passed(self._matched[0][1]):
             selection, _ = self._matched.popleft()
@@ -347,7 +350,10 @@ class Inventory:
         return pool.nodes.union(self._nodes) if pool.wide else pool.nodes
 
     def find(self, node: str) -> Matches:
-        """Return the devices that a node reaches and that at least one pod's request may use."""
+        """Return the devices that a node reaches and that at least one pod's request may use, by their ID.
+
+        The `Match` of each says in which sets of devices it is, i.e. which requests may use it.
+        """
         found = self._at.get(node)
         if found is None:
             found = dict(self._list_reached(node))
@@ -507,9 +513,9 @@ class Inventory:
             self._find_unions()
 
     def set_listed(self, selections: DeviceUnion) -> None:
-        """Set which sets of devices provide an extended resource, as ``selections``.
+        """Set ``selections`` as the sets of devices that provide an extended resource which some pod requests.
 
-        Nodes may also list such a resource as allocatable, so a node may have more of it than devices.
+        Nodes may also list such a resource as allocatable, so a node may have more of the resource than devices.
         """
         if self._listed != selections:
             self._listed = selections
@@ -589,7 +595,10 @@ class Inventory:
             self._find_unions()
 
     def _find_unions(self) -> None:
-        """Compute `unions` again (the unions of sets of devices that nodes count), and ``countings`` of each set."""
+        """Compute again which unions of sets of devices are counted on nodes (``unions``).
+
+        Compute also ``countings`` of each set: in which ways its devices are counted, see `Counting`.
+        """
         masks = self._mask_selections()
         links = self._link_selections(masks)
         unions: dict[DeviceUnion, None] = {}

@@ -83,7 +83,7 @@ class DeclaredFeatures(Rule):
     def take_changes(self) -> RuleChanges | None:
         """Return up to AT_ONCE pods that need `shape_pod` again; None if there are no more.
 
-        They are the pods that need features, when the first node began to declare features, or the last one ended.
+        They are all pods that need features, once a first node declares features, or no node does so any more.
         """
         return RuleChanges(self._changed_pods.take(AT_ONCE)) if self._changed_pods else None
 

@@ -1,9 +1,9 @@
 """Marks the pods that affinity, anti-affinity and topology spread of other pods select (`MatchingPods`).
 
 The Store calls `MatchingPods` for each pod that such a rule may concern. A `Matching` is the pods that one such rule
-selects, by namespaces and labels. Each pod in a matching gets 1 of a pseudo resource named after it, called amount, in
-its requests. So the used resources of a node show how many pods there are in a matching, also after a plan has removed
-victims.
+selects, by namespaces and labels. Each matching has a pseudo resource, its amount, and each pod in the matching gets 1
+of the amount in its requests. So the used resources of a node show how many of its pods are in a matching, also after a
+plan has removed victims.
 
 Rules only matter while they may restrict a gang, so the cost follows the waiting members:
 
@@ -256,9 +256,9 @@ class MatchingPods(Rule):
     def take_changes(self) -> RuleChanges | None:
         """Return some of the changes since the last call, as far as they are known; None if there are none.
 
-        In the result ``recounted`` are pods that other rules select than before, ``reached`` are the pseudo resources
-        by which waiting pods may fit on other nodes, and ``pods`` are those that need not wait any more, because all
-        pods that their rules select are counted.
+        In the result ``recounted`` are pods that other rules select than before. ``reached`` are the pseudo resources
+        of rules by which waiting pods may fit on other nodes now. ``pods`` are the UIDs of waiting pods that may be
+        planned from now on, because all pods that their rules select are counted.
         """
         if not self._recounts and not self._reached and not self._uncounted:
             return None
@@ -386,9 +386,9 @@ class MatchingPods(Rule):
         self.watches_all = bool(self._counting)
 
     def _update_waiting(self) -> None:
-        """Begin or end to remember waiting members.
+        """Begin to remember waiting members if running pods have anti-affinity, which may exclude members.
 
-        They are needed while anti-affinity of running pods may exclude them.
+        If no running pod has any, forget them, and handle only pods with rules of their own.
         """
         if self._repelling and self.concerns is _HAS_RULES:
             self.concerns = may_be_repelled
@@ -529,7 +529,7 @@ class _MatchingIndex:
 def _list_places(matching: Matching) -> list[Place]:
     """Return the places of a `Matching` in `_MatchingIndex`: each of its namespaces, with one label that it requires.
 
-    Without such a label key and value are "".
+    If it requires no label with one certain value, key and value of the label are "" in the place.
     """
     return [(namespace, *(_find_label(matching) or ("", ""))) for namespace in _find_scopes(matching)]
 

@@ -389,7 +389,7 @@ class InterPodPlanRule(PlanRule):
         return count.by_domain.get(domain, 0) - self._least_at_begin[count] <= count.rule.max_skew
 
     def _leaves_others_feasible(self, kind: MemberClass, node: Node) -> bool:
-        """Return whether the nodes of the wave's members stay feasible if another member on ``node`` comes before.
+        """Return whether the nodes of the wave's members stay feasible if another member comes to ``node`` before them.
 
         The wave has members that kube-scheduler may try in any order. The other member is one of the equal members
         ``kind``.
@@ -431,8 +431,8 @@ class InterPodPlanRule(PlanRule):
         """Return the rule that excludes the next of the equal members ``kind`` from a node; None if none does.
 
         Members that share a device claim have affinity to the one member that requests its devices
-        (`AffinityRule.follows`). This affinity is never returned, because it only says that the one member is not
-        placed there.
+        (`AffinityRule.follows`). This affinity is never returned: it would only tell that the one member is not placed
+        near the node, not what keeps that member from it.
         """
         rules, own, node = self._rules[kind], kind.shape.neighbours, self._snapshot.nodes[name]
         beside = own.beside if own is not None and rules.affinity else None
@@ -445,9 +445,10 @@ class InterPodPlanRule(PlanRule):
         return Hurdle(HurdleKind.SPREAD, str(crowded.rule.matching)) if crowded is not None else None
 
     def _describe_excluded(self, count: Count) -> str:
-        """Return the labels of the pods that an anti-affinity term of the gang selects, for messages.
+        """Return which pods keep members off a node by an anti-affinity term, as a phrase for messages.
 
-        ``count`` is its count. If the term is that of another pod, return a phrase for the pods that have it.
+        ``count`` counts pods for the term. If a member of the gang has the term, the phrase has the labels that the
+        term selects. If other pods have it, the phrase is "of the pods there".
         """
         rules = (each for kind in self._classes if kind.shape.neighbours for each in kind.shape.neighbours.apart)
         found = next((str(each.matching) for each in rules if each.matching.amount == count.amount), "")

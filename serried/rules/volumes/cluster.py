@@ -415,9 +415,10 @@ class Volumes(Rule):
             self.supply.update_class(old.wish.storage_class, ())  # the class has no unbound claims any more
 
     def _find_place(self, claim: VolumeClaim) -> tuple[dict[str, dict[Key, None]], str]:
-        """Return the index in which a claim is, and the claim's key in it.
+        """Return where a claim is found again: the index that holds it, and the name under which it is there.
 
-        A claim with a volume is in the index by volume, any other in the index by StorageClass.
+        A claim with a volume is in the index by volume, under the volume's name. Any other claim is in the index of
+        unbound claims, under the name of its StorageClass.
         """
         return (self._claims_of, claim.volume) if claim.volume else (self._unbound, claim.wish.storage_class)
 

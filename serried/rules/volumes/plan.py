@@ -75,7 +75,9 @@ class _VolumeIndex:
                 self._by_label.setdefault((found.key, value), []).append(place)
 
     def find(self, node: Node, taken: Collection[str], own: Collection[str]) -> Volume | None:
-        """Return the first volume that a node reaches and that is not chosen yet; None if there is none.
+        """Return the first volume, in the order of the pool, that a node reaches and that is not chosen yet.
+
+        The smallest volumes of a pool are first (`VolumePool.rank`). Return None if no such volume is left.
 
         ``taken`` are the names of volumes chosen for other members, ``own`` those for other claims of the same member.
         """
@@ -273,7 +275,9 @@ class VolumeChoices(PlanRule):
     # --- members that are placed ----------------------------------------------------------------------------------
 
     def list_keys(self) -> list[str]:
-        """Return the label keys that decide which volumes a node reaches. With equal values nodes reach the same.
+        """Return the label keys that decide which volumes a node reaches.
+
+        Nodes with equal values for all of them reach the same volumes.
 
         The host name is added if the volume limit of a node depends on which members are on it.
         """

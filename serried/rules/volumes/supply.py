@@ -176,9 +176,9 @@ class Supply:
     def find_choice(self, claim: VolumeClaim, sharing: str) -> VolumeChoice | None:
         """Return the volumes from which a plan has to choose one for a claim.
 
-        None if the claim has a volume, if kube-scheduler does not choose one for it, or if its volume can be
-        provisioned for the claim alone. ``sharing`` is the claim as ``namespace/name`` if several pods mount it, else
-        "".
+        Return None if the claim has a volume, if kube-scheduler does not choose one for it, or if only one pod mounts
+        it and its volume can be provisioned, so that it takes no volume away from other claims. ``sharing`` is the
+        claim as ``namespace/name`` if several pods mount it, else "".
         """
         found = self.classes.get(claim.wish.storage_class)
         if (
@@ -308,8 +308,9 @@ class Supply:
 class Attachments:
     """The volume limits of nodes, by CSI driver (CSINode).
 
-    ``limited`` is the number of nodes with a limit, by driver; drivers that are not in it have no limit anywhere. On a
-    node that lacks a driver of ``required`` the driver's limit is 0.
+    ``limited`` is the number of nodes with a limit, by driver; drivers that are not in it have no limit anywhere. The
+    drivers in ``required`` are those whose volumes need a node that has the driver: on a node without it the limit is
+    0.
     """
 
     def __init__(self) -> None:
