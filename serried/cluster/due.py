@@ -10,7 +10,7 @@ Item = TypeVar("Item", bound=Hashable)
 class Due(Generic[Item]):
     """A FIFO queue without duplicates. Each operation is O(1) per item.
 
-    A mark is a position in the queue, by which a caller can later see whether all items before it were taken.
+    A mark is a position in the queue. With it a caller can ask later whether all items before it were taken.
     """
 
     def __init__(self) -> None:

@@ -56,8 +56,8 @@ class EarlierSlots:
     def restore_vacancies(self, kept: Iterable[Vacancy]) -> None:
         """Open the vacancies ``kept`` by the previous Store again. Call it when all kinds are listed.
 
-        They end when they would have ended in that Store. Vacancies whose gang is gone, or whose replacement was bound,
-        are not opened.
+        Each keeps the time since which it waits for a replacement, so it ends when it would have ended in that Store.
+        Vacancies whose gang is gone, or whose replacement was bound, are not opened.
         """
         for vacancy in kept:
             replacement = self.pods.get(vacancy.replacement)

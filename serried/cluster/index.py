@@ -43,7 +43,7 @@ def _remove(index: dict[Place, tuple[Item, ...]], place: Place, key: Item) -> No
 
 
 def discard(index: dict[Place, dict[Entry, None]], place: Place, entry: Entry) -> None:
-    """Remove an entry from the ordered set at a place (key) of an index, if it is there.
+    """Remove an entry from the ordered set (a dict with values None) at a key (``place``) of an index, if it is there.
 
     A place without entries is removed as well.
     """

@@ -74,9 +74,11 @@ def count_levels(
     """Return the node label of each topology level: for all nodes, and for the nodes with each extended resource.
 
     ``nodes`` is the number of nodes by profile, ``candidates`` are the labels to choose from by level. ``provided`` are
-    the extended resources of DeviceClasses: one that no node lists may be on any node, so for it all nodes count. If
-    there are more than MAX_POOLS resources, those remain whose labels differ from those of all nodes, then those with
-    the most nodes.
+    the extended resources that DeviceClasses provide. If no node lists one, its devices may be on any node, so for it
+    all nodes count.
+
+    At most MAX_POOLS resources are in the result. Those with other labels than all nodes together have are preferred,
+    then those on the most nodes.
     """
     totals: Counter[str] = Counter({"": 0})
     carried: Counter[tuple[str, str]] = Counter()
@@ -152,9 +154,9 @@ class Levels:
         return self._counted
 
     def note_classes(self) -> None:
-        """Discard the computed `table`, because a DeviceClass has changed.
+        """Discard the computed `table`, because a DeviceClass, which may provide an extended resource, has changed.
 
-        It is computed again when it is needed next.
+        The table has labels by extended resource. It is computed again when it is needed next.
         """
         self._counted = None
 

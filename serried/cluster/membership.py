@@ -435,7 +435,10 @@ class Membership:
         return [group for group in controlled if group.template == template]
 
     def job_of(self, group: PodGroup) -> Job | None:
-        """Return the Job for whose pods a PodGroup is; None if it is for no Job, or if the Job is not in the Store."""
+        """Return the Job whose pods are the members of a PodGroup; None for no Job, or if the Store does not have it.
+
+        It is the Job that controls the PodGroup, else the one in the controllerRef of the PodGroup's Workload.
+        """
         controller = _controlling_job(group)
         key = controller
         if key is None and (workload := _workload_key(group)) is not None:
@@ -767,9 +770,9 @@ def _place_below(group: PodGroup | None) -> tuple[OwnerKey, str, bool] | None:
 
 
 def find_job_controller(group: PodGroup | None) -> OwnerRef | None:
-    """Return the owner reference to the Job that controls a PodGroup, so that only pods of this Job may join.
+    """Return the owner reference to the Job that controls a PodGroup. Only pods of this Job may join the PodGroup.
 
-    None if no Job does, or if its policy is not gang.
+    None if no Job controls it, or if the policy of the PodGroup is not gang: then any pod may join.
     """
     if group is None or not group.policy.is_gang:
         return None

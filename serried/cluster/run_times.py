@@ -45,8 +45,8 @@ class Trust(Enum):
 class Endings:
     """Finds when pods are expected to end. ``jobs`` is a live map of the Store.
 
-    It remembers the run times of the last Jobs with the same pod template (`Job.work`): for each Job that of its
-    longest pod.
+    For each pod template (`Job.work`) it remembers the run times of the last Jobs that had it. The run time of a Job
+    is that of its longest pod.
     """
 
     def __init__(self, jobs: Mapping[Key, Job]) -> None:
@@ -94,10 +94,10 @@ class Endings:
         return math.inf if pod.owner is not None and pod.owner.kind in _PERMANENT_OWNERS else None
 
     def find_begin(self, pod: Pod, now: float) -> float:
-        """Return since when a pod, or ended pods of its Job, use its resources; ``now`` if it has not started.
+        """Return since when a pod uses its resources: its own start or that of its Job; ``now`` before the start.
 
-        A Job with more completions than parallelism starts a new pod for each one that ends. So for its pods that is
-        the start of the Job.
+        The start of the Job counts if the Job has more completions than parallelism. Then it starts a new pod for each
+        one that ends, so that the resources of an ended pod are used again.
         """
         job = self._job_of(pod)
         begin = pod.started if job is None or _is_one_wave(job) else job.started

@@ -714,7 +714,7 @@ class PendingVictims:
         return len(self._left.get(group, ()))
 
     def take_changed(self) -> set[GroupKey]:
-        """Return the gangs of which a victim has changed since the last call."""
+        """Return the gangs with a victim whose pod has changed, in any field, or was deleted since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 

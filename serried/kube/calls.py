@@ -83,8 +83,8 @@ class Transport(ABC):
     async def send(self, call: Call, check: Check) -> Response:
         """Send a call once, and once more with a new token after 401. Return the answer if its status is 2xx.
 
-        ``check`` runs immediately before each of the two is sent. Raises a subclass of ApiError for every other answer,
-        and Unavailable if the token cannot be read, which may be temporary.
+        ``check`` runs immediately before each of these attempts; if it raises, nothing is sent. Raises a subclass of
+        ApiError for every other answer, and Unavailable if the token cannot be read, which may be temporary.
         """
         try:
             return await self._send(call, check)

@@ -72,8 +72,8 @@ class Schemas:
         """Return whether Serried can read the objects of ``version`` of scheduling.k8s.io, by its published schema.
 
         If the schema cannot be read at the moment, return the last result. If there is none, a version that Serried
-        knows by name is fine, and an unknown one is not. Raises ApiError if the version is unknown and the API server
-        does not answer.
+        knows by name counts as readable, and any other one does not. Raises ApiError if the version is not known by
+        name and the API server does not answer.
         """
         try:
             self._latest[version] = await self._check_by_schema(version)
