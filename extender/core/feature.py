@@ -153,8 +153,8 @@ class Feature:
     def describe_ignored_key(self, group: PodGroup, members: GroupMembers) -> str:
         """Return why the PodGroup's topology key is to be ignored, as a phrase; "" if it counts.
 
-        Called for groups that the feature ``concerns``, while they have a quorum and no binding cycle; not for
-        trees.
+        Called for groups to which the feature applies (``concerns``), while they have a quorum and no binding cycle;
+        not for trees.
         """
         return ""
 
@@ -202,7 +202,7 @@ class Feature:
         """Return the request that the planner gets for a gang, without domains where other gangs are planned first.
 
         ``request`` is the one that the core has built. ``waiting`` has what decides the gang's place in the queue.
-        Called for groups that the feature ``concerns``.
+        Called for groups to which the feature applies (``concerns``).
         """
         return request
 
@@ -233,8 +233,8 @@ class Feature:
     def allows_plan(self, group: PodGroup, plan: Plan, gone: AbstractSet[str]) -> bool:
         """Return whether a plan with victims is still valid, assuming that the victims ``gone`` (UIDs) have ended.
 
-        The cluster may have changed while victims were searched for. Called before the cycle begins, for groups
-        that the feature ``concerns``.
+        The cluster may have changed while victims were searched for. Called before the cycle begins, for groups to
+        which the feature applies (``concerns``).
         """
         return True
 

@@ -53,7 +53,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Activate:
-    """Make kube-scheduler try this pod at once: remove Serried's scheduling gate, or write an annotation.
+    """Make kube-scheduler try this pod at once, by a write: remove Serried's scheduling gate, or set an annotation.
 
     The pod belongs to no gang any more, or kube-scheduler shall find out by itself where it fits.
     """

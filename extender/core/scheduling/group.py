@@ -133,8 +133,7 @@ class GroupState:
     def list_unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
         """Return the nodes that kube-scheduler's last filter calls did not offer to any of these members.
 
-        Empty if no complete list of offered nodes is known for some member from the last minutes: it might get any
-        node.
+        Empty if for some member no complete list of offered nodes was noted lately: that member might get any node.
         """
         return self.refusals.find_unoffered(pods, now, nodes) if self.refusals.offers else frozenset()
 

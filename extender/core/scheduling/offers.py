@@ -88,7 +88,7 @@ class Offers:
             state.learn_offer(pod.shape, names, self._clock())
 
     def close_unoffered(self, cycle: BindingCycle, pod: Pod) -> None:
-        """Have the cycle avoid all nodes that kube-scheduler does not offer to members with the same requests as this.
+        """Have the cycle avoid all nodes that kube-scheduler does not offer to members with the requests of ``pod``.
 
         Only for members with devices that only kube-scheduler can count. Nodes that filter has answered to other
         members of the cycle stay open: they may be missing only because those members fill them.
@@ -105,7 +105,8 @@ class Offers:
     def exempt_if_evicted(self, cycle: BindingCycle, pod: Pod) -> None:
         """Have no more pods evicted on the node of a member's slot, as kube-scheduler rejects it despite evictions.
 
-        Ignored if no eviction was sent for the cycle. It holds for all members with the same requests and constraints.
+        Ignored if no eviction was sent for the cycle. The ban holds for all members with equal requests and
+        constraints.
         """
         if cycle.eviction_sent:
             node = cycle.reservation.slots[pod.uid].node
