@@ -130,8 +130,8 @@ class FairQueue(Generic[T]):
     def pop_newest_for(self, namespace: str) -> T | None:
         """Remove and return the newest item of the namespace with the most items, so that ``namespace`` can add one.
 
-        For callers that limit the length of the queue. Return None, and remove nothing, unless that namespace
-        has at least two items more than ``namespace`` has.
+        For callers that limit the length of the queue. The namespace with the most items must have at least two more
+        than ``namespace``; otherwise return None, and remove nothing.
         """
         own = len(self._queues.get(namespace, ()))
         if self._largest < own + 2:

@@ -92,7 +92,7 @@ class AiohttpTransport(Transport):
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Send a call whose answer is an endless stream; see `Transport.stream`."""
+        """Send a call whose answer is an endless stream. Yield an iterator over its chunks; see `Transport.stream`."""
         try:
             async with asyncio.timeout(call.timeout_seconds):
                 answer = await self._open_stream(call)
@@ -163,7 +163,10 @@ class _CheckedRequest(aiohttp.ClientRequest):
     async def write_bytes(
         self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
     ) -> None:
-        """Call ``check``, then write head and body. If it raises, write nothing and fail the awaited answer."""
+        """Call ``check``, then write head and body.
+
+        If ``check`` raises an exception, write nothing; whoever awaits the answer gets the exception.
+        """
         try:
             if self.check is not None:
                 self.check()
@@ -175,9 +178,10 @@ class _CheckedRequest(aiohttp.ClientRequest):
 
 
 def _attach_check(check: Check) -> aiohttp.ClientMiddlewareType:
-    """Return the aiohttp middleware that sets `_CheckedRequest.check` on each request.
+    """Return the aiohttp middleware that makes each request call ``check`` immediately before its first byte is sent.
 
-    aiohttp calls it also for requests that it repeats itself.
+    ``check`` raises an exception if the request must not be sent any more, see `_CheckedRequest`. aiohttp calls the
+    middleware also for requests that it repeats itself.
     """
 
     async def attach(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

@@ -113,7 +113,10 @@ def pod_groups(group: str, version: str) -> Resource:
 
 
 def composites(level: ApiLevel) -> Resource:
-    """Return the resource of CompositePodGroups in the API group and version that ``level`` has for them."""
+    """Return the resource of CompositePodGroups in their API group and version.
+
+    ``level`` has these: it says which versions of the scheduling APIs Serried uses in this cluster.
+    """
     group, _, version = level.composite_api_version.partition("/")
     return Resource(group, version, "compositepodgroups")
 

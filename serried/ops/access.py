@@ -173,7 +173,10 @@ _HOW = (
 
 
 class TokenDemand(Enum):
-    """Says which callers need a bearer token (the values of ``--ops-auth``). Probes never need one."""
+    """Says which callers need a bearer token: remote ones, all or none. Probes never need one.
+
+    The values are those of ``--ops-auth``.
+    """
 
     REMOTE = "remote"
     """Only callers over the network need a token; callers over loopback need none."""

@@ -269,7 +269,7 @@ class NoAnswerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChildAnswer(Generic[T]):
-    """The result of `answer_in_child`."""
+    """The answer of `answer_in_child`: the result of the work, and the CPU time that work and fork have taken."""
 
     found: T
     """The result of the work."""
@@ -287,7 +287,7 @@ async def answer_in_child(
     start: Fork | None = None,
     stopwatch: Callable[[], float] = time.thread_time,
 ) -> ChildAnswer[T]:
-    """Run ``work`` in a forked child for a debug page, and return its result.
+    """Run ``work`` in a forked child for a debug page. Return its result, and the CPU time spent.
 
     ``work`` must limit itself to ``seconds`` of CPU time. As a safeguard the kernel kills the child after about twice
     that CPU time, and after four times ``seconds`` on the wall clock the child is killed. Then, or if the fork fails or

@@ -64,10 +64,11 @@ class JsonFormatter(logging.Formatter):
 
 
 class RateLimitFilter(logging.Filter):
-    """Drops repeated warnings of UNTRUSTED_LOGGERS: each message is written at most once in 10 seconds.
+    """Drops repeated warnings that any client could cause: each message is written at most once in 10 seconds.
 
-    The next line of the message has the field ``leftOut``, the number of lines dropped before it. Records of other
-    loggers, and below level WARNING, always pass.
+    These are the warnings of UNTRUSTED_LOGGERS: of the HTTP and TLS listeners, and of authentication. The next line of
+    the message has the field ``leftOut``, the number of lines dropped before it. Records of other loggers, and below
+    level WARNING, always pass.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

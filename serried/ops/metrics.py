@@ -194,7 +194,10 @@ class Metrics:
         self._silent.labels(resource).set(seconds)
 
     def certificates(self, expiries: Mapping[str, float]) -> None:
-        """Set when the certificates of the TLS listeners expire, in seconds since 1970, by `serried.ops.tls.Use`."""
+        """Set when the certificates of the TLS listeners expire, in seconds since 1970.
+
+        ``expiries`` has the times by use: ``serving`` (server certificate), ``client_ca`` (CA for client certificates).
+        """
         _set_all(self._certificates, (((use,), expiry) for use, expiry in expiries.items()))
 
     def before_render(self, sampler: Callable[[], None]) -> None:
@@ -412,7 +415,8 @@ class ExtenderMetrics(Metrics):
     def bound(self, outcome: str, namespace: str) -> None:
         """Count a Binding of a member in ``namespace``.
 
-        ``outcome`` is Bound, BoundElsewhere, PodGone, Failed or Refused, as docs/metrics.md explains.
+        ``outcome`` is Bound, BoundElsewhere (another scheduler bound the pod first), PodGone (it was deleted), Failed,
+        or Refused (not sent, because the plan is no longer valid or this extender does not lead any more).
         """
         self._bindings.labels(outcome).inc()
         if outcome == "Bound":
@@ -425,9 +429,10 @@ class ExtenderMetrics(Metrics):
     def observe_forecast_error(self, outcome: str, error: float | None) -> None:
         """Count a gang that is no longer the head of the queue, by how good its first forecast was.
 
-        ``outcome`` is kept (at most 30 s late), missed, unforeseen (planned without a forecast) or withdrawn (the gang
-        stopped waiting). ``error`` is the time of its plan minus the forecast time, in seconds: negative if it was
-        planned earlier, None if there is nothing to compare.
+        ``outcome`` is kept (planned at most 30 s after the forecast time, or earlier), missed (planned later),
+        unforeseen (planned, but no forecast named a time) or withdrawn (the gang stopped waiting). ``error`` is the
+        time of its plan minus the forecast time, in seconds: negative if it was planned earlier, None if there is
+        nothing to compare.
         """
         self._forecasts.labels(outcome).inc()
         if error is not None:
@@ -436,8 +441,9 @@ class ExtenderMetrics(Metrics):
     def searched(self, outcome: str, seconds: float) -> None:
         """Count a search for victims by its outcome, and observe how many seconds it took.
 
-        ``outcome`` is Found, Fits (the gang fits without victims by now), Unfinished, or the reason why there are no
-        victims: Protection, Priority or Room.
+        ``outcome`` is Found, Fits (the gang fits without victims by now), Unfinished (Serried stopped the search), or
+        the reason why there are no victims: Protection (the pods in the way must not be evicted), Priority (their
+        priority is not lower than the gang's), or Room (the gang would not fit even without them).
         """
         self._victim_searches.labels(outcome).inc()
         self._victim_search_seconds.observe(seconds)
@@ -486,17 +492,22 @@ class ExtenderMetrics(Metrics):
     def unmarked(self, count: int) -> None:
         """Set the number of pending members without the marker that an isolated installation needs.
 
-        The marker is an extended resource, which an admission policy adds to new members. kube-scheduler calls Serried
-        for pods with it only, so members without it would not be scheduled as a gang.
+        An isolated installation has no part in pods that do not use it: kube-scheduler calls Serried only for pods that
+        request an extended resource, the marker. An admission policy adds the marker to new members. Members without
+        the marker would not be scheduled as a gang.
         """
         self._unmarked.set(count)
 
     def groups(self, state: str, count: int) -> None:
-        """Set the number of PodGroups in ``state``: a stage of the binding cycle, or the reason why there is none."""
+        """Set the number of PodGroups in ``state``.
+
+        ``state`` is the present step of a group with a plan (Recording, Preempting, Gathering, Committing or Binding).
+        For other groups it is the reason of their verdict (`serried.api.verdict.Reason`).
+        """
         self._groups.labels(state).set(count)
 
     def waited(self, reason: str, seconds: float) -> None:
-        """Observe for how many seconds the verdict of a group had a reason; called when the reason changes."""
+        """Observe for how many seconds the verdict of a group had this reason; called when the reason changes."""
         self._reason_seconds.labels(reason).observe(seconds)
 
     def started(self, seconds: float, namespace: str) -> None:
@@ -549,7 +560,10 @@ class ExtenderMetrics(Metrics):
         self._partial.set(count)
 
     def gangs(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """Set the numbers of gangs by (API level, kind of the owner); the kind is "" if there is no owner."""
+        """Set the numbers of gangs by (API level, kind of the owner); the kind is "" if there is no owner.
+
+        The API level names the API that the PodGroup is from, such as ``native`` for scheduling.k8s.io.
+        """
         _set_all(self._gangs, counts.items())
 
     def reservations(self, held: ReservedResources) -> None:

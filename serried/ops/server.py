@@ -114,7 +114,7 @@ OPERATIONS = IntakeLimits(MAX_PER_ADDRESS, _MAX_PENDING)
 
 
 async def no_throttle() -> None:
-    """Return at once: a `Throttle` that never waits."""
+    """Return at once: a `Throttle` (awaited before expensive work for a client) that never waits."""
 
 
 class _Address:
@@ -291,7 +291,10 @@ class _Connection(H11Protocol):
         self._watch_client()
 
     def _watch_client(self) -> None:
-        """Start the client's timer if a request is incomplete or an answer is not read, else stop the timer."""
+        """Start the client's timer if a request is incomplete or an answer is not read, else stop the timer.
+
+        When the timer expires, the connection is closed.
+        """
         cycle: RequestResponseCycle | None = self.cycle
         begun = self.conn.their_state is h11.IDLE and (cycle is None or self.conn.trailing_data[0])
         waiting = begun or self.conn.their_state is h11.SEND_BODY or self.flow.write_paused

@@ -27,7 +27,7 @@ _SELF_SIGNED_DAYS = 3650
 
 
 class Use(StrEnum):
-    """The use of a certificate of a listener."""
+    """The use of a certificate of a listener: to prove who the server is, or to verify certificates of clients."""
 
     SERVING = "serving"
     """The server certificate."""
@@ -67,7 +67,7 @@ class ReloadingContext(ssl.SSLContext):
     """
 
     def __new__(cls, files: CertificateFiles) -> "ReloadingContext":  # noqa: ARG004 - __init__ takes them
-        """Create an empty context: only its subclass type matters, connections use ``current``."""
+        """Create an empty context. asyncio requires that it is an `ssl.SSLContext`; connections use ``current``."""
         return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
 
     def __init__(self, files: CertificateFiles) -> None:
@@ -107,10 +107,10 @@ _IN_USE: WeakSet[ReloadingContext] = WeakSet()
 
 
 def list_expiries() -> dict[Use, float]:
-    """Return when the first certificate of each use expires, of all TLS listeners of this process.
+    """Return by use when the certificates of the TLS listeners of this process expire, in seconds since 1970.
 
-    Times are in seconds since 1970. Changed files are read again first. Self-signed certificates are not included, so
-    the result is empty without certificate files.
+    If several listeners have certificates of one use, it is the earliest of their times. Changed files are read again
+    first. Self-signed certificates are not included, so the result is empty without certificate files.
     """
     found: defaultdict[Use, float] = defaultdict(lambda: math.inf)
     for context in _IN_USE:

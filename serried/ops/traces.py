@@ -44,6 +44,7 @@ class Span(NamedTuple):
 def list_spans(milestones: Sequence[tuple[str, float]]) -> Iterator[Span]:
     """Yield a span from each milestone to the next one; it is named after the milestone that begins it.
 
+    A milestone is a moment at which the gang began to wait for something else, such as ``planned`` or ``committed``.
     ``milestones`` are pairs of name and time (seconds since 1970), in the order of time. `_NAMES` has other names for
     the spans of some milestones. No span begins with the last milestone.
     """
@@ -65,7 +66,7 @@ class Traces:
         """Queue the trace of one gang that has started. Does not block.
 
         ``name`` and ``attributes`` are those of the root span, which lasts from the first milestone to the last one.
-        ``milestones`` are as in `list_spans`.
+        ``milestones`` are (name, time in seconds since 1970) of each step of the gang, such as ``committed``.
         """
         from opentelemetry import trace  # noqa: PLC0415 - an extra
 

@@ -112,9 +112,10 @@ class BudgetReprieve:
         return [*free, *self._gone]
 
     def _split_by_budget(self) -> list[EvictionUnit]:
-        """Split the units. Return the ones whose budgets all allow to evict every unit that they cover.
+        """Split the units. Return those that may all be evicted, whichever others are.
 
-        The other ones become ``_scarce``: only some of them may be evicted.
+        No budget of these covers more of the candidates than it allows evictions. The other units become ``_scarce``:
+        only some of them may be evicted.
         """
         wanted: dict[Budget, int] = {}
         for unit in self._units:
@@ -155,8 +156,9 @@ class BudgetReprieve:
     def _order_nodes(self, alone: Mapping[str, Sequence[EvictionUnit]]) -> list[Sequence[EvictionUnit]]:
         """Return lists of units, one per node, in the order in which nodes are emptied.
 
-        ``alone`` has the units of a single pod by the pod's node. Nodes with low priorities come first, then those that
-        need the fewest evictions per gang member that fits there.
+        ``alone`` has the units of a single pod by the pod's node, low priorities first. Nodes on which the highest
+        priority of these pods is low come first. Among equals, first those that need the fewest evictions per gang
+        member that fits there.
         """
         prices: dict[str, tuple[int, float, str]] = {}
         for node, here in alone.items():
@@ -357,8 +359,9 @@ class Exchange:
 
 
 def _are_alike(units: Sequence[EvictionUnit], gangs: Mapping[GroupKey, object]) -> bool:
-    """Return whether the units differ only in node and age, so that an exchange of victims cannot reduce the cost.
+    """Return whether the units differ at most in node and age, so that an exchange of victims need not be tried.
 
+    The first choice of victims has already compared the nodes and ages of such units.
     ``gangs`` has the gangs that can lose their quorum. Units of these are never alike.
     """
     first = units[0]

@@ -120,8 +120,9 @@ class ShapeCounts:
         return count_slots(node.allocatable, used, self.request)
 
     def sum_by(self, key: LabelKeys, domains_by_node: Mapping[str, Domain]) -> Mapping[Domain, int]:
-        """Return the sum of the counts of each domain. ``domains_by_node`` has the domain of each node.
+        """Return the sum of the counts of each domain, i.e. of the nodes with equal values for the labels ``key``.
 
+        ``domains_by_node`` has the domain of each node for this key.
         A domain in which no pod fits may be missing. The returned mapping is live: `set_count` updates it.
         """
         kept = self._sums.get(key)
@@ -237,9 +238,10 @@ class Capacity:
         return table
 
     def _unpack(self, shape: Shape, limit: Limit) -> ShapeCounts | None:
-        """Return the counts of a shape that came from a forked process, as of their version.
+        """Return the counts of a shape that came from a forked process.
 
-        Return None if there are none, or if they are too old. The work is reported to ``limit``.
+        They may be right for an earlier `Capacity.version` than the present one. Return None if there are none, or if
+        this object has dropped all counts since that version. The work is reported to ``limit``.
         """
         found = self._packed.get(shape)
         if found is None or found[2] < self._forgotten:
@@ -293,9 +295,10 @@ class Capacity:
     def export_tables(self, since: int, names: Iterable[str]) -> PackedCounts:
         """Return the counts of the shapes that were counted after ``made`` had the value ``since``.
 
-        So a forked process gets the shapes that it has counted itself, if ``since`` is the value of ``made`` at the
-        fork. It sends the result to its parent process, which calls `import_tables`. For each shape there is one count
-        per node, in the order of ``names``. If there are too many counts, the last shapes are left out.
+        ``made`` is the number of shapes counted here so far. So a forked process gets the shapes that it has counted
+        itself, if ``since`` is the value of ``made`` at the fork. It sends the result to its parent process, which
+        calls `import_tables`. For each shape there is one count per node, in the order of ``names``. If there are too
+        many counts, the last shapes are left out.
         """
         order = list(names)
         fresh = [table for table in self._tables.values() if table.number > since and weigh(table.shape) <= _MAX_WEIGHT]
@@ -342,7 +345,7 @@ class Capacity:
     def _list_candidates(self, shape: Shape) -> Iterable[Node]:
         """Return the nodes to count for a shape.
 
-        It is all, unless its node affinity lists nodes by name or label value.
+        Return all nodes, or fewer if the node selector or node affinity limits the shape to some hosts or label values.
         """
         named: dict[str, None] = {}
         for key, values in list_required_values(shape) or [("", ())]:
@@ -373,7 +376,10 @@ class Capacity:
         self._forgotten = self._version
 
     def domains_by_node(self, key: LabelKeys) -> Mapping[str, Domain]:
-        """Return the domain of each node by node name. A node that lacks one of the labels is not listed."""
+        """Return the domain of each node by node name: its values of the labels ``key``.
+
+        A node that lacks one of the labels is not listed.
+        """
         found = self._domains_by_node.get(key)
         if found is None:
             found, domains = self._sort(key)
@@ -403,7 +409,7 @@ class Capacity:
         return domains_by_node, dict(by_values.values())
 
     def domains(self, key: LabelKeys) -> Mapping[Domain, Mapping[str, None]]:
-        """Return the names of the nodes in each domain, as the keys of a mapping."""
+        """Return the names of the nodes in each domain of the label keys ``key``, as the keys of a mapping."""
         self.domains_by_node(key)
         return self._domains[key]
 
@@ -423,11 +429,11 @@ class CapacityFork(Capacity):
         self._others = others
 
     def domains_by_node(self, key: LabelKeys) -> Mapping[str, Domain]:
-        """Return the domain of each node by node name, as ``origin`` does."""
+        """Return the domain of each node (its values of the labels ``key``) by node name, as ``origin`` does."""
         return self._origin.domains_by_node(key)
 
     def domains(self, key: LabelKeys) -> Mapping[Domain, Mapping[str, None]]:
-        """Return the names of the nodes in each domain, as ``origin`` does."""
+        """Return the names of the nodes in each domain of the label keys ``key``, as ``origin`` does."""
         return self._origin.domains(key)
 
     def _count_table(self, shape: Shape, limit: Limit) -> ShapeCounts:
@@ -459,9 +465,8 @@ NodeCount = tuple[int, str]
 class MemberClass:
     """The members of a gang that have equal shapes: equal requests, node affinity and so on.
 
-    ``request`` is what each requests.
-
-    The members are in the order in which they are placed. Two classes are equal only if they are the same object.
+    ``request`` is what each member requests. The members are in the order in which they are placed. Two classes are
+    equal only if they are the same object.
     """
 
     shape: Shape
@@ -556,7 +561,7 @@ class Census:
         return table.total + sum(more for _, more in self._differences(kind, table))
 
     def totals(self, kind: MemberClass, key: LabelKeys) -> Mapping[Domain, int]:
-        """Return how many of the equal members ``kind`` fit in each domain.
+        """Return how many of the equal members ``kind`` fit in each domain of the label keys ``key``.
 
         A domain in which none fits may be missing.
         """
@@ -572,14 +577,14 @@ class Census:
         return corrected
 
     def domains(self, key: LabelKeys) -> Mapping[Domain, Mapping[str, None]]:
-        """Return the names of the nodes in each domain, as the keys of a mapping."""
+        """Return the names of the nodes in each domain of the label keys ``key``, as the keys of a mapping."""
         return self._capacity.domains(key)
 
     def count_empty(self, kind: MemberClass, key: LabelKeys) -> Mapping[Domain, int] | None:
         """Return how many of the equal members ``kind`` would fit in each domain if no pods were running.
 
-        With the key () that is the whole cluster. Nodes that the gang must not use are included. Return None if it is
-        unknown.
+        ``key`` has the label keys of the domains; () means the whole cluster as one domain. Nodes that the gang must
+        not use are included. Return None if the numbers are unknown.
         """
         if self._capacity.without_pods is None or any(name.startswith(SETS) for name in kind.request):
             return None
@@ -587,7 +592,7 @@ class Census:
         return table.sum_by(key, self._capacity.domains_by_node(key)) if key else {(): table.total}
 
     def domain_of(self, key: LabelKeys, node: str) -> Domain | None:
-        """Return the domain of a node; None if the node lacks one of the labels."""
+        """Return the domain of a node, i.e. its values of the labels ``key``; None if it lacks one of them."""
         return self._capacity.domains_by_node(key).get(node)
 
     def label(self, key: str, node: str) -> str:

@@ -128,8 +128,8 @@ class OneByOneSearch:
     def fill(self, order: Sequence[MemberClass], may_use: Callable[[str], bool] = lambda _: True) -> None:
         """Place members until no more can be placed.
 
-        In each step one member of the first class in ``order`` is placed that still can be; a class has equal members.
-        Nodes are only used if ``may_use`` returns True for their name.
+        A class has equal members. Each step finds the first class in ``order`` of which a member still fits, and places
+        one of its members. Nodes are only used if ``may_use`` returns True for their name.
         """
         queues = {}
         for kind in order:
@@ -202,7 +202,10 @@ class OneByOneSearch:
     # --- all ways --------------------------------------------------------------------------------------------------
 
     def _list_moves(self) -> Iterator[Move]:
-        """Yield the possible next moves. Of nodes that are interchangeable only one is yielded."""
+        """Yield the possible next moves: a class (members of equal shape), and a node for one of them.
+
+        Of nodes that are interchangeable only one is yielded.
+        """
         for kind in [kind for kind, left in self._left.items() if left]:
             seen = set()
             for cell in sorted(range(len(self._cells)), key=lambda cell: self.price(kind, cell)):
@@ -367,7 +370,8 @@ def list_waves(
     """Split members into waves: kube-scheduler may try the members of one wave in any order.
 
     A wave starts when the members of all waves before it are assumed. ``nodes`` has the node name by member UID, in an
-    order that the rules allow. Return the UIDs of each wave. Afterwards the rules have no members placed.
+    order that the rules allow. Return the UIDs of each wave. ``rules`` must have no members placed before the call, and
+    have none after it.
     """
     kind_of = {member.uid: kind for kind in classes for member in kind.members}
     waves: list[list[str]] = []

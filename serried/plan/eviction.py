@@ -254,9 +254,9 @@ class Losses:
         self._disruptions.subtract(unit.budgets)
 
     def excess(self, budget: Budget) -> int:
-        """Return by how many evictions the counted victims exceed a budget.
+        """Return by how many evictions the counted victims exceed a PodDisruptionBudget, given by its key.
 
-        The result is 0 or negative if they do not, and 0 if the budget allows any number.
+        The result is 0 or negative if they do not exceed it, and 0 if it allows any number.
         """
         allowed = self._allowances.budgets.get(budget)
         return 0 if allowed is None else self._disruptions[budget] - allowed
@@ -276,7 +276,10 @@ class Losses:
         return spare is not None and spare.above is not None and self.shortage(spare.above) >= 0
 
     def violates(self, unit: EvictionUnit) -> bool:
-        """Return whether the counted victims exceed a PodDisruptionBudget that selects pods of this one of them."""
+        """Return whether the counted victims exceed a PodDisruptionBudget that selects pods of ``unit``.
+
+        ``unit`` is one of the counted victims.
+        """
         return any(self.excess(budget) > 0 for budget in unit.budgets)
 
     def add_and_count(self, unit: EvictionUnit) -> tuple[int, int]:
@@ -312,7 +315,8 @@ class Losses:
 def exceeds(victims: Iterable[EvictionUnit], limits: Mapping[Budget, int]) -> bool:
     """Return whether evicting these victims exceeds any of the limits.
 
-    Budgets that ``limits`` does not list are ignored.
+    ``limits`` has the number of allowed evictions by the key of a PodDisruptionBudget, or of a gang that must keep its
+    quorum. Budgets and gangs that it does not list are ignored.
     """
     taken = Counter([budget for unit in victims for budget in unit.budgets if budget in limits])
     return any(count > limits[budget] for budget, count in taken.items())

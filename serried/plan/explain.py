@@ -358,9 +358,9 @@ class _AdviceSearch:
     # --- nodes -----------------------------------------------------------------------------------------------------
 
     def try_labelling(self) -> Advice | None:
-        """Return the advice to label nodes.
+        """Return the advice to label nodes with the gang's required topology key.
 
-        Return None if a node has the topology key, or if the gang does not fit anywhere.
+        Return None if some node has the label already, or if the gang would not fit even without a topology key.
         """
         ask, key = self._ask, self._ask.topology_key
         if key is None or ask.parts or ask.pinned or any(key in node.labels for node in self._snapshot.nodes.values()):
@@ -494,9 +494,9 @@ class _AdviceSearch:
     # --- other gangs -----------------------------------------------------------------------------------------------
 
     def try_releasing_nodes(self) -> Advice | None:
-        """Return the advice to let the gang use the nodes that it must not use now.
+        """Return the advice to let the gang use nodes that are closed to it, such as those kept for the queue's head.
 
-        Return None if it does not fit on them.
+        Return None if no node is closed to it, or if it would not fit with them either.
         """
         if not self._ask.closed:
             return None

@@ -161,10 +161,11 @@ LabelValues = tuple[str, tuple[str, ...]]
 
 
 def list_required_values(shape: Shape) -> list[LabelValues] | None:
-    """Return label values such that each node that matches the shape has a value of at least one entry.
+    """Return pairs (label key, values) such that each node that matches the shape matches at least one pair.
 
-    With them the few nodes of a shape that is limited to some hosts are found without checking all nodes. Return None
-    if the shape does not limit its nodes like that. The nodes found still have to be checked with `admits`.
+    A node matches a pair if its label has one of the values; for the key "" the values are node names. With these pairs
+    the few nodes of a shape that is limited to some hosts are found without checking all nodes. Return None if the
+    shape does not limit its nodes like that. The nodes found still have to be checked with `admits`.
     """
     host: list[LabelValues] = [(key, (value,)) for key, value in shape.node_selector if key == HOSTNAME]
     if host or shape.node_terms is None:

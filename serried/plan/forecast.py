@@ -2,8 +2,9 @@
 
 `extender.features.backfill` calls it for the gang at the head of the queue. The ends of running pods are simulated in
 the order of time: each frees the resources of its pod. Ends without a known time come after them, node by node: first
-the most likely ones, and among these the nodes that need the fewest ends in their domain. The first domain in which the
-gang fits is the forecast. An exclusive domain of another gang can be used once all pods that hold it have ended.
+the nodes whose pods will probably end soonest (`Ending.doubt`). Among equals, first those that are freed after the
+fewest such ends in their domain. The first domain in which the gang fits is the forecast. An exclusive domain of
+another gang can be used once all pods that hold it have ended.
 """
 
 import math
@@ -71,7 +72,7 @@ class Ending(NamedTuple):
 
 
 class NodeShare(NamedTuple):
-    """The part of a node's resources that a forecast needs."""
+    """What a forecast needs on one node: free resources for members, and the ends of pods that free them."""
 
     requests: Resources
     """The sum of the requests of those members of the gang that are forecast on the node."""
@@ -207,7 +208,10 @@ class _Simulation:
         return sorted(timed, key=_at)
 
     def order_untimed(self) -> list[list[Ending]]:
-        """Return the ends without a known time in batches, one per node, the most likely node first."""
+        """Return the ends without a known time in batches, one per node.
+
+        Nodes whose pods will probably end soonest come first, see `Ending.doubt`.
+        """
         doubts = {name: max(ending.doubt for ending in those) for name, those in self._untimed.items()}
         nearest = sorted(doubts, key=lambda name: (doubts[name], len(self._untimed[name]), name))
         ended: Counter[str] = Counter()
@@ -259,7 +263,8 @@ class _Simulation:
         These conditions must all be met:
         - No other gang uses the domain exclusively.
         - If each class (members of equal shape) is counted as if it were alone, enough members for the quorum fit.
-        - More members fit than at the last plan, which has failed; usually by the factor `_GROWTH`.
+        - More members fit than at the last plan for the domain, which has failed. They must be more by the factor
+          `_GROWTH`; any number is enough for the first plans of a tree, and once all ends in the domain are simulated.
         """
         if self._is_taken(domain):
             return False

@@ -87,8 +87,8 @@ def estimate(state: PlanState, search_level: SearchLevel, placement: Placement) 
     """Return the `Candidate` for one domain in the best case: how many members get a node there, how many more fit etc.
 
     It is computed from the counts of members that fit, without assigning nodes. No number is worse than that of
-    `measure`. For members of one shape, without rules about each other and nodes that kube-scheduler has rejected, all
-    but ``parts`` are equal.
+    `measure`. All but ``parts``, the domains used at narrower levels, are equal to those of `measure` if the members
+    have one shape and no rules about each other, and if kube-scheduler has rejected no node of the domain for them.
     """
     totals = state.totals(placement)
     placed = sum(min(total, len(kind.members)) for total, kind in zip(totals, state.classes, strict=True))
@@ -124,9 +124,10 @@ def feasible(candidates: Iterable[Candidate], need: int) -> list[Candidate]:
 def score(candidate: Candidate, style: Style) -> tuple[int, int, int, tuple[int, ...], tuple[int, ...], Domain]:
     """Return the sort key of a candidate; the candidate with the smallest key is the best.
 
-    Compared are, in this order: whether running members of the gang are there; the most members placed; the least slack
-    (with Style.SPREAD the most); the fewest domains used at narrower levels; the fewest members that fit in the wider
-    domains around it, so that larger gangs still fit elsewhere; the name.
+    Compared are, in this order: whether running members of the gang are there; the most members placed; the least
+    slack, i.e. how many more members would fit (with Style.SPREAD the most); the fewest domains used at narrower
+    levels; the fewest members that fit in the wider domains around it, so that larger gangs still fit elsewhere; the
+    name.
     """
     slack = candidate.slack if style is Style.PACK else -candidate.slack
     return candidate.apart, -candidate.placed, slack, candidate.parts, candidate.around, candidate.placement.domain

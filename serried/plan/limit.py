@@ -56,11 +56,14 @@ class Limit:
 
     @property
     def content(self) -> bool:
-        """True once ``content_after`` seconds are over. Then the planner stops to improve a plan that it has."""
+        """True once ``content_after`` seconds are over: from then on the planner no longer improves a plan it has."""
         return self._stopwatch is not None and self._stopwatch() >= self._content_at
 
     def spend(self, units: int = 1) -> None:
-        """Report ``units`` of work, see ``spent``. Raise TooLong if the plan has taken too much time."""
+        """Report ``units`` of work, each some microseconds. Raise TooLong if the plan has taken too much time.
+
+        For instance each examined node, pod or class of members is one unit.
+        """
         self.spent += units
         if self.spent >= self._next_check:
             self._check()
@@ -70,7 +73,8 @@ class Limit:
     ) -> Result | None:
         """Call ``work``, which may do at most ``units`` of work. Return its result, or None if it was ended before.
 
-        ``work`` is ended by an exception from `spend`. With ``until_content`` it is also ended once `content` is True.
+        Work is measured in the units of `spend`. ``work`` is ended by an exception from `spend`. With ``until_content``
+        it is also ended once `content` is True.
         """
         bound, is_content, next_look = self._bound, self._is_content, self._next_check
         self._bound = min(bound, self.spent + units)

@@ -160,9 +160,10 @@ class _Domain(NamedTuple):
 def distribute(count: int, counts_by_path: Mapping[DomainPath, int], steps: int = MAX_STEPS) -> list[DomainCount]:
     """Distribute ``count`` members over domains of the widest level, so that few domains of each level are used.
 
-    ``counts_by_path`` has for each domain of the narrowest level how many members fit. Return the number of members for
-    each used domain of the widest level; they sum to less than ``count`` if fewer fit. With several levels the search
-    takes at most ``steps``; if these are not enough, more domains of narrower levels than needed may be used.
+    ``counts_by_path`` has for each domain of the narrowest level how many members fit. A path has the domain names of
+    all levels, the widest first, such as ``("block-1", "rack-7")``. Return the number of members for each used domain
+    of the widest level; they sum to less than ``count`` if fewer fit. With several levels the search takes at most
+    ``steps``; if these are not enough, more domains of narrower levels than needed may be used.
     """
     widest = _sum_by(counts_by_path, 1)
     simple = [(share, path[0]) for share, path in choose_leaving_largest(count, widest.items())]
@@ -206,7 +207,7 @@ def choose_leaving_largest(
 
     From the largest on, each domain is left out if as many of the smaller ones are enough. So no other choice of as few
     domains leaves more free capacity in one domain for a later gang. Return (members, path) of the used domains; the
-    members sum to less than ``count`` if fewer fit.
+    members sum to less than ``count`` if fewer fit. A path has the names of the wider domains and of the domain itself.
     """
     # Among equals the last ones are left out, so the first name sorts last.
     ordered = sorted(counts_by_path, key=lambda room: (room[1], room[0]), reverse=True)
@@ -370,7 +371,8 @@ def use_fewer_domains(
     """Return nodes for at least as many members in fewer domains than ``nodes``; ``nodes`` itself if none are found.
 
     ``below`` are the label keys of the levels below the placement, the widest first. They are improved one after
-    another. ``attempt`` is called with smaller sets of nodes.
+    another. ``attempt`` places the same members again on the nodes with the given names only, and returns the node name
+    by member UID; it is called with smaller sets of nodes.
     """
     if len(state.classes) > state.improving_budget.left:
         return nodes

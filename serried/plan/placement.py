@@ -90,7 +90,7 @@ def generate_placements(census: Census, search_level: SearchLevel, ask: PlanRequ
 
     If the search level has no label key, return one placement: the whole cluster. Nodes without one of the labels are
     in no domain. Not returned are domains outside of those of the parent groups, and domains that other gangs use
-    exclusively. If the gang has members already (``ask.pinned``), only their domains are returned, even if a domain has
+    exclusively. If the gang has running members, only their domains (``ask.pinned``) are returned, even if a domain has
     no nodes any more.
     """
     if not search_level.key:
@@ -216,8 +216,8 @@ class PlanState:
     def may_hold(self, placement: Placement) -> bool:
         """Return False if the quorum cannot fit into the placement. True does not mean that it fits.
 
-        For members of several shapes it is checked whether ``need`` pods would fit of which each requests only the
-        least that any member requests of each resource. For members of one shape it is always True.
+        For members of several shapes it is checked whether a quorum of fictitious members would fit that each request
+        only the least that any real member requests of each resource. For members of one shape it is always True.
         """
         if len(self.classes) == 1:
             return True

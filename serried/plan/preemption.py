@@ -97,7 +97,7 @@ class Shortage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CandidateDomain:
-    """A domain that would hold the quorum after evictions."""
+    """A domain in which the preemptor's quorum would fit after evictions."""
 
     placement: Placement
 
@@ -111,7 +111,7 @@ class CandidateDomain:
     """The shortages by priority, the highest first. The smaller they are, the lower the cost of victims probably is."""
 
     first_victims: tuple[EvictionUnit, ...] | None = None
-    """The units whose removal exceeds none of `Allowances.limits`, and without which the quorum fits.
+    """Units whose removal exceeds none of `Allowances.limits`, and after whose removal the quorum fits.
 
     None if all units up to ``priority`` may be removed.
     """
@@ -407,9 +407,10 @@ class SimulatedCluster:
         return sorted([*planned, *counted], key=lambda candidate: candidate.sort_key)
 
     def find_over_budget(self, domains: Iterable[Domain], priority: int) -> Placement | None:
-        """Return the best of the given domains that would hold the preemptor's quorum if budgets were ignored.
+        """Return the best of the given domains that holds the preemptor's quorum after the removals so far.
 
-        Return None if none does even without the removed pods.
+        Budgets are ignored, even if evicting the removed pods would exceed them. Return None if the quorum fits in none
+        of the domains. ``priority`` is that of the pods that were removed last.
         """
         found: list[CandidateDomain] = []
         for simulated in sorted((self._simulated[domain] for domain in domains), key=lambda simulated: -simulated.room):
@@ -420,7 +421,7 @@ class SimulatedCluster:
         return min(found, key=lambda candidate: candidate.sort_key).placement if found else None
 
     def _respect_budgets(self, candidates: Iterable[CandidateDomain]) -> list[CandidateDomain]:
-        """Return the candidates in which the preemptor fits although none of `Allowances.limits` is exceeded.
+        """Return the candidates in which the preemptor fits after evictions that exceed none of `Allowances.limits`.
 
         If all removed pods of a candidate may be evicted, it is returned as it is. Otherwise victims within the limits
         are searched, for some candidates only, and are set as ``first_victims``.
@@ -448,7 +449,7 @@ class SimulatedCluster:
 
     @property
     def max_fitting(self) -> int:
-        """The most members of the preemptor that fit in a domain without the removed pods; 0 without a domain.
+        """The most members of the preemptor that fit in one domain after the removals so far; 0 if there is no domain.
 
         Domains that other gangs use exclusively are left out.
         """
@@ -526,7 +527,7 @@ class SimulatedCluster:
     def find_nodes(self, placement: Placement) -> Mapping[str, Node]:
         """Return the nodes of a domain that the preemptor may use.
 
-        If rules restrict members, return those of all domains.
+        If members have rules such as anti-affinity, return the nodes of all domains, because pods there matter, too.
         """
         nodes = self._removal.nodes
         if placement.names is None or self._has_rules:
@@ -580,8 +581,11 @@ def plan_victims(
     counted. The result does not depend on the order of units and nodes.
 
     If all members have one shape, each victim is needed. With several shapes, or with rules such as anti-affinity, that
-    holds as far as the planner has checked. If the quorum is running (``ask.need`` is 0), victims are chosen for nearly
-    as many further members as possible; in a tree for all, or for some.
+    holds as far as the planner has checked.
+
+    If the quorum is running (``ask.need`` is 0), the search is for victims that make room for all further members. If
+    there are none, it is repeated for fewer and fewer members, down to one. In a tree only two cases are tried: room
+    for all further members, or for any number of them.
 
     Once the time to improve a plan is over (`Limit.content` of the snapshot's limit), the first victims found are
     returned. Other ones might be cheaper, and with several shapes some may not be needed, but plan and victims are
@@ -619,9 +623,9 @@ def plan_victims(
 
 
 def _drop_affine_units(units: Sequence[EvictionUnit], ask: PlanRequest) -> tuple[EvictionUnit, ...]:
-    """Return the units without pods that the members' required pod affinity may need.
+    """Return the units that have no pods to which the members' required pod affinity may refer.
 
-    If no unit is removed that has such a pod, the members still find one.
+    If only these may be evicted, the pods that members want to be near stay.
     """
     rules = {member.shape.neighbours for member in ask.members}
     mates = {each.beside.matching.amount for each in rules if each is not None and each.beside is not None}
@@ -634,7 +638,7 @@ def _drop_affine_units(units: Sequence[EvictionUnit], ask: PlanRequest) -> tuple
 def _with_quorum(ask: PlanRequest, count: int) -> PlanRequest:
     """Return the request in which ``count`` members have to be placed; fewer if the gang has fewer.
 
-    In a tree, each PodGroup gets that number, and all its groups are wanted.
+    In a tree, ``count`` applies to each of its PodGroups, and all of these have to be placed.
     """
     if not ask.parts:
         return replace(ask, need=min(count, len(ask.members)))
@@ -683,7 +687,8 @@ class _Search:
     def classify(self, units: Iterable[EvictionUnit], priority: int) -> None:
         """Split the units with pods in usable domains: evictable ones, protected ones, and ones of too high a priority.
 
-        ``priority`` is that of the gang; only units of a lower one are evictable.
+        ``priority`` is that of the gang; only units of a lower one are evictable. The result is kept for the methods
+        that search and explain.
         """
         self._cluster.count()
         for unit in units:
