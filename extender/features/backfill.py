@@ -138,9 +138,10 @@ class Head:
 
 @dataclass(slots=True)
 class _Pause:
-    """The pause of a gang that cannot be the head until ``until``, and why the next pause will be longer.
+    """The pause of a gang: it cannot be the head until ``until``. Also how often it has given cause for a pause.
 
-    A gang is paused when nodes were kept for it in vain, and when no forecast was found for it.
+    A gang is paused when nodes were kept for it in vain, and when no forecast was found for it. The next pause is
+    longer each time.
     """
 
     until: float = -math.inf
@@ -360,7 +361,7 @@ class Backfill(Feature):
         """Release the head's nodes if their time is over, and search every 30 s for the gang that should be the head.
 
         Requeue the gangs that come before the head, so that they become the head, and those that may use the head's
-        nodes by now. Return no gang, as all are requeued here.
+        nodes by now. The generator, which does this step by step, returns no gang, as all are requeued here.
         """
         now = self._context.clock()
         before = self._forecast()

@@ -168,7 +168,7 @@ class Disruption(Feature):
     def _forget_gone(self, key: GroupKey, memory: HandledMembers) -> None:
         """Release the slots kept for members that are ended together, and drop from ``memory`` members that are gone.
 
-        No slot is kept for these, because the whole gang is planned anew.
+        Members that are ended together need no slots for replacements, because the whole gang is planned anew.
         """
         for vacancy in self._vacancies.of_group(key):
             if vacancy.pod.uid in memory.ending:

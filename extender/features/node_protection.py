@@ -10,7 +10,7 @@ Nothing else is stored. Twice a second `NodeProtection.list_requeues` compares t
 the background. So the next leader removes the markers that an instance has left when it died.
 
     node is held ──── for 2 s ────▶ read the node ─▶ add missing annotations and the marker
-    node is not held, has our marker ─▶ read the node ─▶ remove the marker and the annotations that it names
+    node is not held, has the marker ─▶ read the node ─▶ remove the marker and the annotations that it names
 
 Each write has the resourceVersion of the read: if somebody has changed the node meanwhile, the API server rejects it.
 """
@@ -129,7 +129,7 @@ class NodeProtection(Feature):
     def list_requeues(self) -> Work[Iterable[GroupKey]]:
         """Start to write the nodes that should be protected and are not, or are protected and should not be.
 
-        Return no gang. Nodes that are reserved or kept for gangs should be protected.
+        Nodes that are reserved or kept for gangs should be protected. The generator returns no gang.
         """
         self._start_writes(self._clock())
         yield from ()

@@ -665,7 +665,7 @@ class PlainPods(Feature):
     def list_requeues(self) -> Work[Iterable[GroupKey]]:
         """Requeue the plain pods that may use more nodes by now, and those that kube-scheduler fails to try again.
 
-        Return no gang, as the caller expects gangs to plan again.
+        The generator returns no gang: the caller would plan returned gangs again, and plain pods are in none.
         """
         self._kept_off.requeue_due()
         self._refused.requeue_due()

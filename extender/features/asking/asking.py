@@ -226,9 +226,9 @@ class Asking(Feature):
     def _restore_ask(self, pod: Pod) -> None:
         """Restore the request for nodes that a member's annotation ASKED records.
 
-        The annotation is ignored unless the rest of the patch that wrote it is there, too: Serried's gate is gone, or
-        the pod names the ProvisioningRequest of this time. If members have different annotations, the earliest time
-        counts.
+        The annotation only counts if the pod also shows the rest of the patch that wrote it: Serried's gate is gone, or
+        its annotations name the ProvisioningRequest that was created for this request. If the members' annotations
+        differ, the earliest time counts.
         """
         key, asked = self._store.members.group_of(pod.uid), read_asked(pod.asked)
         group = self._store.groups.get(key) if key is not None else None
@@ -506,7 +506,8 @@ class Asking(Feature):
         """Do the periodic work: choose the gangs that request nodes next, and continue the requests that were made.
 
         For each request: patch members that have joined the gang since, read the autoscaler's messages, and let the
-        request time out after ``--ask-for``. Return no gang, as this feature requeues gangs itself.
+        request time out after ``--ask-for``. The generator, which does this step by step, returns no gang, as this
+        feature requeues gangs itself.
         """
         now = self._context.clock()
         self._restore_asks()

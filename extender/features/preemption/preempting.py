@@ -4,8 +4,8 @@
 await the process may die and the cluster may change. Then:
 
 - Before the first eviction, only the condition DisruptionTarget of victims has been written. The cycle can still be
-  given up. After a restart the stage begins again, even if all victims have the condition: it asks the
-  PodDisruptionBudgets and checks the plan again.
+  given up. After a restart the stage begins again, even if all victims have the condition: dry runs show again whether
+  PodDisruptionBudgets allow the evictions, and the plan is checked again.
 - After the first eviction, a restart finds one victim that is being deleted or gone, and the condition on all others.
   It continues to evict them. Each eviction has the pod's UID as precondition. So no pod is evicted twice, and no new
   pod with the name of a victim is evicted.
@@ -397,8 +397,8 @@ class Preempting:
     def _remember_conditions(self, pending: "_PendingPreemption", victims: Sequence[Victim]) -> None:
         """Remember that ``victims`` have the condition DisruptionTarget, or are about to get it.
 
-        The same holds for the groups of which no member will run any more. The condition is removed from the victims
-        that are not evicted in the end, and from their groups.
+        Also remember the groups of which no member will run any more, as they get the condition, too. By what is
+        remembered, the condition is later removed from the victims that are not evicted in the end, and their groups.
         """
         pending.with_condition[:] = victims
         pending.whole_groups[:] = self._store.disruption_groups.list_whole({victim.uid for victim in victims})

@@ -7,8 +7,8 @@ first stage of this cycle the victims are evicted (`pre_bind`, `extender.feature
 gang remembers its search (`Search`) and the last result (`Finding`).
 
 After a search without result, the search is repeated when resources are freed, even if they are fewer than a member
-needs: together with the resources of a victim on the same node they may suffice. A few gangs are searched for at a
-time, in turn.
+needs: together with the resources of a victim on the same node they may suffice. If many gangs wait for that, a few at
+a time get their next search, in turn.
 """
 
 import math
@@ -222,7 +222,8 @@ class Preemptions(Feature):
     def list_requeues(self) -> Work[Iterable[GroupKey]]:
         """Return the gangs whose search has to be repeated, because there may be victims for them by now.
 
-        The core plans these gangs again, and calls `post_filter` if they still do not fit.
+        They are the return value of a generator. The core plans these gangs again, and calls `post_filter` if they
+        still do not fit.
         """
         due = self.pop_due(self._groups.states)
         for group in due:
@@ -473,7 +474,7 @@ class Preemptions(Feature):
     def _run_search(self, search: Search) -> Preemption | NoVictims | None:
         """Start or continue the planning task of a search, and return its result; None if it took too long.
 
-        Raise Unfinished while the task runs.
+        Raise Unfinished while the task runs; the gang is requeued when it has ended.
         """
         group = search.waiting.group
         leaving = self._list_kept_slots(search)
