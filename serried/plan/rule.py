@@ -126,7 +126,9 @@ class PlanRuleType:
     """The name of the field of `Shape` that is set for pods with such a rule, e.g. ``volumes``."""
 
     amount_prefixes: tuple[str, ...]
-    """The prefixes of pseudo resources by which pods are found that the rule may concern without the ``shape_field``.
+    """The prefixes of the names of pseudo resources that mark pods for the rule.
+
+    The rule may concern a pod that requests one, even if the ``shape_field`` of its shape is empty.
 
     A pseudo resource is an entry in a pod's requests by which Serried counts pods, e.g. those that another pod's
     anti-affinity term matches.

@@ -58,8 +58,8 @@ def plan_group(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None =
     """Return a plan for a gang or a tree, or the verdict why it does not fit. It is the planner's main entry.
 
     A gang is planned by `plan_gang`. For a tree, at least ``ask.wanted`` of its child groups are placed, each with its
-    quorum and in one domain. ``capacity`` has counts of earlier plans; without it all nodes are counted. The result is
-    deterministic. The search is limited, so a verdict may say that a tree does not fit although it would; a plan is
+    quorum and in one domain. ``capacity`` has counts of earlier plans; if it is None all nodes are counted. The result
+    is deterministic. The search is limited, so a verdict may say that a tree does not fit although it would; a plan is
     always valid.
     """
     return plan_gang(snapshot, ask, capacity) if not ask.parts else _Search(snapshot, capacity).plan(ask)
@@ -230,8 +230,8 @@ class _Search:
     ) -> Iterator[tuple[PartialPlan, int]]:
         """Yield the ways to place a child group, then the way to leave it out if enough other groups are left.
 
-        ``wanted`` groups have still to be placed, ``more`` come after this one. Each way is yielded with the number of
-        groups that have to be placed after it.
+        ``wanted`` groups, maybe with this one, have still to be placed. ``more`` groups come after this one in the
+        order of the search. Each way is yielded with the number of groups that have to be placed after it.
         """
         left = max(0, wanted - 1) if part.need else wanted
         if left <= more:

@@ -157,7 +157,7 @@ class Demand:
     uncountable: str = ""
     """A phrase why kube-scheduler may reject a node that Serried has planned, as devices are not counted exactly.
 
-    "" if they are.
+    "" if they are counted exactly.
     """
 
     resources: list[tuple[SelectedDevices, str]] = field(default_factory=list)

@@ -319,7 +319,7 @@ class MatchingPods(Rule):
     def _request_recount(self, matching: Matching) -> None:
         """Queue the pods for a recount that a rule may select now, or has selected before.
 
-        ``matching`` is its selection.
+        ``matching`` stands for the pods that the rule selects, by namespaces and labels.
         """
         found = self._list_candidates(matching) if matching in self._counting else self._waiting
         self._recounts.update(found)

@@ -153,7 +153,7 @@ class _Wave:
 
 
 class InterPodPlanRule(PlanRule):
-    """The rules about other pods in one plan of a gang. They know the members that the plan has placed so far.
+    """The rules about other pods in one plan of a gang. It knows the members that the plan has placed so far.
 
     ``classes`` are the gang's members, grouped by equal shape.
     """
@@ -298,9 +298,9 @@ class InterPodPlanRule(PlanRule):
     def _is_excluded_by_members(self, kind: MemberClass, count: Count) -> bool:
         """Return whether anti-affinity excludes the equal members ``kind`` from the domains of other members.
 
-        ``count`` is the count for the anti-affinity term. A term by host name that ``kind`` and the other members have
-        in common does not count: with it they request all of a pseudo resource of the node, so plans see it without
-        this rule.
+        ``count`` is the count for the anti-affinity term. If ``kind`` and the other members have the same term by host
+        name, it does not matter here: each of them requests all of a pseudo resource of its node, so the check of free
+        resources keeps them apart already.
         """
         name = count.amount.removeprefix(COUNTS)
         alike = APART + (read_apart(name)[1] if name.startswith(APART) else name)

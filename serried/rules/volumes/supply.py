@@ -45,8 +45,8 @@ class VolumeNodes(NamedTuple):
     existing: Terms | None
     """The nodes that reach an existing PersistentVolume that fits and is free.
 
-    If the StorageClass cannot provision volumes, it is only None (some volume fits) or () (none does). Then plans
-    choose a volume by `VolumeChoices`, which knows the nodes of each.
+    If the StorageClass cannot provision volumes, the value is only None (some volume fits) or () (none does). Then
+    plans choose a volume by `VolumeChoices`, which knows the nodes of each.
     """
 
     provisioned: Terms | None
