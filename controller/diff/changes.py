@@ -39,7 +39,10 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class CreateWorkload:
-    """The owner needs a Workload. Its PodGroups are not created with it: the next diff, which sees it, yields these."""
+    """The owner needs a Workload.
+
+    The PodGroups are not created with it: the next diff, which finds the Workload, yields a `CreatePodGroup` for each.
+    """
 
     owner: Owner
 

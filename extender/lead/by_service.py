@@ -119,9 +119,9 @@ _RETRY = Backoff(first=0.5, cap=_SLICE_LOOK_SECONDS)
 class EndpointSlice:
     """Writes this instance's address into the Service's EndpointSlice while it leads.
 
-    ``name`` is the namespace and name of both objects, ``address`` the IP address of this Pod, ``ports`` the port
-    numbers by the names of the Service's ports. ``leads`` returns True while this instance leads; ``client`` refuses to
-    write at other times. The EndpointSlice is checked every ``check_seconds``.
+    ``name`` is the namespace and name of Service and EndpointSlice, ``address`` the IP address of this Pod, ``ports``
+    the port numbers by the names of the Service's ports. ``leads`` returns True while this instance leads; ``client``
+    refuses to write at other times. The EndpointSlice is checked every ``check_seconds``.
     """
 
     def __init__(

@@ -23,14 +23,17 @@ class View(BaseModel):
 
 
 async def write_list(views: Iterable[View]) -> Response:
-    """Return the documents as one JSON list. ``views`` may create them one by one; filter is served in between."""
+    """Return the documents as one JSON list.
+
+    ``views`` may create them one by one; filter calls are answered in between.
+    """
     return Response(await _write_all(views), media_type="application/json")
 
 
 async def write_long(view: View, field: str, views: Iterable[View]) -> Response:
     """Return ``view`` as JSON with ``views`` as the list ``field``, which is empty in ``view``.
 
-    The list is long, so ``views`` may create its items one by one; filter is served in between.
+    The list is long, so ``views`` may create its items one by one; filter calls are answered in between.
     """
     rest = view.model_dump_json(exclude={field}).encode()
     body = b'%b,"%b":%b}' % (rest.removesuffix(b"}"), field.encode(), await _write_all(views))

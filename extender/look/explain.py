@@ -544,7 +544,8 @@ async def view_forecast(core: Core, key: GroupKey) -> ForecastView | None:
 async def _describe_basis(core: Core, key: GroupKey, nodes: frozenset[str]) -> str:
     """Return a phrase that says how it is known when the pods on ``nodes`` will end.
 
-    Pods of the group itself, ``key``, are not counted.
+    The phrase has the number of pods with a deadline, of those whose end is estimated from earlier Jobs of the kind,
+    and of the others. Pods of the group itself, ``key``, are not counted.
     """
     store, now = core.store, core.context.wall()
     others = enforced = known = 0

@@ -301,7 +301,7 @@ _APIS: Mapping[str, frozenset[str]] = {
 }
 """The apiVersions that are read, by kind.
 
-Those of PodGroups and Workloads depend on the API level: `_list_group_apis`.
+Those of PodGroups and Workloads depend on what the API server serves: `_list_group_apis`.
 """
 
 

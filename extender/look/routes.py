@@ -146,7 +146,7 @@ _QUERY = re.compile(r"(://[^?]*\?).+", re.DOTALL)
 
 
 _COMPATIBLE = "compatible"
-"""The value of the metrics' label for the API level, for PodGroups of scheduler-plugins (docs/kinds.md)."""
+"""The value of the metrics' label for the API of a PodGroup, if that is of scheduler-plugins (docs/kinds.md)."""
 
 
 class Gauges:
@@ -170,7 +170,7 @@ class Gauges:
         self._metrics = metrics
 
         self._gangs: Counter[tuple[str, str]] = Counter()
-        """The number of gangs by API level and kind of owner, counted by `count_change`, so that scrapes are cheap."""
+        """The number of gangs by the result of `describe_gang`, counted by `count_change` so that scrapes are cheap."""
 
         self._gated = 0
         """The number of pods with Serried's scheduling gate, counted by `count_change`."""

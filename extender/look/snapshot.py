@@ -78,7 +78,7 @@ class NodeRefusal:
 
 @dataclass(frozen=True, slots=True)
 class NodeOffer:
-    """The nodes in kube-scheduler's last complete filter call for members with one shape.
+    """The nodes in kube-scheduler's last complete filter call, i.e. with all feasible nodes, for members of one shape.
 
     A shape is what a pod requests and demands of a node. ``until`` is the loop time up to which the list counts.
     """
@@ -228,9 +228,10 @@ def _items_of(kind: Any) -> TypeAdapter[Any]:
 
 @cache
 def list_writers() -> tuple[tuple[Any, bool, TypeAdapter[Any]], ...]:
-    """Return the fields of `Capture`, each with what writes it as JSON.
+    """Return the fields of `Capture`, each with the pydantic adapter that writes it as JSON.
 
-    An entry is the dataclass field, True if it is a tuple, and the adapter for the field or the items of the tuple.
+    An entry is the dataclass field, True if its value is a tuple, and the adapter. For a tuple, the adapter writes one
+    item of it.
     The first call takes 50 ms.
     """
     kinds = get_type_hints(Capture)
