@@ -134,7 +134,10 @@ class DebugApi:
             raise CommandError(ExitCode.UNREACHABLE, said) from error
 
     async def read_selfcheck(self) -> JSON | str:
-        """Return the document of ``/debug/selfcheck``, or a sentence for the user that says why it cannot be had."""
+        """Return the document of ``/debug/selfcheck``, or a sentence for the user that says why it cannot be had.
+
+        The document has what the extender has found in the cluster, and what hinders it.
+        """
         try:
             found = await self._ask("GET", "selfcheck", timeout=_PROBE_SECONDS)
         except CommandError as error:
@@ -230,8 +233,9 @@ async def connect_to_extender(target: Target) -> AsyncIterator[DebugApi]:
 async def find_extender(client: "ApiClient", target: Target, credentials: Credentials) -> DebugApi:
     """Return a client of the extender that leads, or of one that does not lead if none leads.
 
-    With ``--server``, return a client of the extender at that address without asking it. ``client`` and ``credentials``
-    are for that extender, or for the API server. Raises CommandError if no extender answers.
+    ``client`` and ``credentials`` are for the API server, which is asked for the extender's pods. If ``--server`` names
+    an extender's address, they are for that extender, and no request is sent: the result is a client of it, whether it
+    leads or not. Raises CommandError if no extender answers.
     """
     if target.server:
         return DebugApi(client, f"the extender at {target.server}", split_address(target.server)[1])

@@ -28,8 +28,8 @@ _MOST_GROUPS = "500"
 def complete_gangs(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the gangs whose name begins with ``incomplete``, in the namespace typed so far.
 
-    They are written ``job/train``; after a kind such as ``job`` on the command line, or if no full name matches,
-    ``train``.
+    They are written with their kind, such as ``job/train``. They are written without it (``train``) if a kind such as
+    ``job`` comes before on the command line, or if ``incomplete`` matches no name with a kind.
     """
     target = read_target(ctx)
     namespace = "" if ctx.params.get("every") else find_namespace(target, ctx.params.get("namespace") or "")

@@ -203,7 +203,7 @@ def _list_facts(group: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
 def _list_decisions(group: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield time and message of each decision about a group, newest first.
 
-    A message that repeats most words of the one above it is shortened to the change.
+    A message that repeats most words of the one above it is shortened to the words that differ.
     """
     above = group["message"]
     for each in group["decisions"]:

@@ -48,7 +48,7 @@ class GangState(StrEnum):
 def find_state(group: Mapping[str, Any]) -> GangState:
     """Return the state to show for a group, which is a document of ``/debug/groups``.
 
-    All the extender's stages between the plan and the last Binding count as planned.
+    The extender has several states between the plan and the last Binding. All of these are shown as planned.
     """
     if group["state"] == Reason.SCHEDULED:
         return GangState.RUNNING

@@ -1,5 +1,7 @@
 """``serried install``: installs Serried in a cluster, or changes the version or shape of an installation.
 
+The shape (`Layout`) says for which pods the scheduler calls Serried, and whether they get scheduling gates.
+
     check the cluster ──▶ apply the objects ──▶ wait until pods are ready ──▶ check the installation
 
 Each step is a method of `Install`; `cli.uninstall` removes what this command applies. The objects are those of the
@@ -109,8 +111,9 @@ serried explain job/first-gang
 class Layout(StrEnum):
     """The shape of an installation, which decides the objects that it consists of.
 
-    ``isolated``: the scheduler calls Serried for pods of gangs only. ``gate``: for all its pods. ``base``: for all, and
-    without scheduling gates. ``auto``: isolated, or base on Kubernetes 1.35.
+    ``isolated``: the scheduler calls Serried for pods of gangs only. ``gate``: for all its pods. In both, waiting pods
+    may get a scheduling gate. ``base``: for all its pods, and without scheduling gates. ``auto``: isolated, or base on
+    Kubernetes 1.35.
     """
 
     AUTO = "auto"
@@ -247,7 +250,10 @@ def plan_installation(asked: Installation, version: JSON) -> Installation:
 
 
 def read_shipped() -> list[tuple[list[str], JSON]]:
-    """Return all objects of the kustomization in the order of their creation, each after the names of its shapes."""
+    """Return all objects of the kustomization in the order of their creation.
+
+    Before each object stand the names of the shapes of an installation (`Layout`) that it belongs to.
+    """
     text = files("cli").joinpath("manifests.json").read_text()
     return [(each["shapes"], each["object"]) for each in json.loads(text)]
 
@@ -274,7 +280,7 @@ def render(plan: Installation) -> list[JSON]:
 
 
 def list_obsolete(plan: Installation) -> list[JSON]:
-    """Return the shipped objects that do not belong to the shape of ``plan``.
+    """Return the shipped objects that do not belong to the shape (`Layout`) of the installation ``plan``.
 
     An earlier installation of another shape may have left them, so they are deleted.
     """
@@ -319,7 +325,7 @@ class Install:
     async def _check_owners(self, objects: Iterable[JSON]) -> list[Finding]:
         """Return an error for each other installation whose objects this one would change or delete.
 
-        Also for objects that Helm has installed. ``objects`` are those to apply.
+        Also return an error if Helm has installed one of these objects. ``objects`` are those to apply.
         """
         found: dict[str, Finding] = {}
         for each in (*objects, *list_obsolete(self._plan)):

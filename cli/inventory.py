@@ -134,7 +134,7 @@ async def _attempt(client: ApiClient, path: str) -> JSON | ApiError:
 
 
 async def _list(client: ApiClient, kinds: Sequence[Resource], selection: Selection) -> tuple[list[Found], list[str]]:
-    """Return the objects of these kinds that match ``selection``, each with its kind.
+    """Return the objects of these kinds that match ``selection`` (a namespace or a label), each with its kind.
 
     The second list has the kinds that could not be listed, with the reason. Raises CommandError if the user lacks the
     right to list one of the kinds.

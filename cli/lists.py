@@ -162,10 +162,10 @@ def show_decisions(
 
 
 async def _list_decisions(debug: DebugApi, wanted: Name | None, namespace: str) -> list[Document]:
-    """Return the extender's recorded decisions, newest first: about the gang ``wanted``, or if None about all gangs.
+    """Return the extender's recorded decisions, newest first: about the gang ``wanted``, or about many if it is None.
 
-    ``namespace`` selects some of the latter, "" for all. Decisions in namespaces whose pods the user may not list are
-    left out. Raises CommandError if no gang is named ``wanted`` and no decision about it is recorded.
+    Then the gangs are those of ``namespace``, or of all namespaces if it is "". Namespaces whose pods the user may not
+    list are left out. Raises CommandError if no gang is named ``wanted`` and no decision about it is recorded.
     """
     if wanted is None:
         decisions = [(namespace_of(each["group"]), each) for each in await debug.get("decisions", _ALL)]

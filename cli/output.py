@@ -83,8 +83,8 @@ def write(
 ) -> None:
     """Write the result of a command to standard output in the format that the user chose.
 
-    JSON and YAML get ``document``. A table calls ``draw`` for the parts to print, ``-o name`` calls ``names`` for the
-    lines; otherwise they are not called.
+    JSON and YAML get ``document``. A table calls ``draw`` for the parts to print, each a text or a `Table`.
+    ``-o name`` calls ``names`` for the lines. With other formats, these functions are not called.
     """
     match output:
         case OutputFormat.JSON:
@@ -128,7 +128,10 @@ def find_width() -> int:
 
 
 def lay_out(parts: Iterable[Part], width: int) -> Iterator[str]:
-    """Yield the lines that show the parts in ``width`` characters. A table without rows is left out."""
+    """Yield the lines that show the parts, texts and tables, in ``width`` characters.
+
+    A table without rows is left out.
+    """
     begun = False
     for part in parts:
         if isinstance(part, str):

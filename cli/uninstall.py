@@ -4,9 +4,14 @@
         ─▶ hand pods over (--hand-to) ─▶ delete CRDs (--purge) ─▶ delete the other objects ─▶ delete the namespace
 
 To free an object is to remove what Serried has set on it: gates, nominations, annotations, labels and finalizers.
-Policies and processes are deleted first, so that nothing sets these again. Only objects with the label of the
-installation are deleted (`cli.inventory`), created by kubectl or by Helm. If a step fails, the command may be run
-again.
+Policies and processes are deleted first, so that nothing sets these again.
+
+To hand pods over is to make the owners of waiting pods create them again, for another scheduler. For that, the pods
+are deleted. A Job is suspended and then resumed instead, because it would count deleted pods as failures. The next run
+resumes the Jobs that an interrupted run left suspended.
+
+Only objects with the label of the installation are deleted (`cli.inventory`), created by kubectl or by Helm. If a step
+fails, the command may be run again.
 """
 
 import asyncio
@@ -326,9 +331,9 @@ class Uninstall:
     ) -> None:
         """Raise CommandError if there is nothing to remove, or if Serried is installed in another namespace.
 
-        Also if the installation is of an old release that did not label its objects. ``native`` are the kinds PodGroup
-        and Workload of scheduling.k8s.io, ``suspended`` the Jobs that an earlier run has suspended. If only the
-        installation itself is gone, the run goes on to remove what it left.
+        Also raise it if the installation is of an old release that did not label its objects. If only the installation
+        itself is gone, the run goes on to remove what it left. ``native`` are the kinds PodGroup and Workload of
+        scheduling.k8s.io, ``suspended`` the Jobs that an earlier run has suspended.
         """
         if inventory.own:
             return

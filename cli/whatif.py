@@ -225,7 +225,8 @@ def _list_places(sent: Iterable[FileObject], namespace: str) -> dict[str, str]:
 def _name_object(source: str) -> str:
     """Return the object ``Kind namespace/name`` from ``source``, the manifest of a gang in the extender's answer.
 
-    For instance ``JobSet default/train`` for ``JobSet default/train, workers`` if only one stage forms the gang.
+    If only one part of the object forms the gang, such as a replicated Job, ``source`` names that part after a comma:
+    then ``JobSet default/train, workers`` becomes ``JobSet default/train``.
     """
     return source.partition(", ")[0]
 

@@ -185,7 +185,7 @@ class WorkQueue(Generic[K]):
         return key
 
     def _wake_worker(self) -> None:
-        """Wake the worker that has waited longest, for one key. To wake all would cost more than the work."""
+        """Wake the worker that has waited longest. One is enough for one key; waking all would be expensive."""
         while self._idle_workers:
             called = self._idle_workers.popleft()
             if not called.done():
@@ -538,8 +538,9 @@ def _read_status(levels: Item | None) -> LevelTable | None:
 def _differs_beyond_status(old: Item | None, new: Item | None) -> bool:
     """Return whether a PodGroup was added, deleted, or changed in more than its status.
 
-    A change of status needs no reconciliation of the owner. That goes through all PodGroups of the owner, so with
-    10,000 replicas, whose conditions change one by one, it would be too expensive.
+    A change of status needs no reconciliation of the owner. To reconcile after each would be too expensive: a
+    LeaderWorkerSet with 10,000 replicas has as many PodGroups, whose conditions change one by one, and each
+    reconciliation goes through all of them.
     """
     if not (isinstance(old, PodGroup) and isinstance(new, PodGroup)):
         return True
@@ -561,9 +562,10 @@ def _has_ended(old: Item | None, new: Item | None) -> bool:
 
 
 def _leader_changed(old: Item | None, new: Item | None) -> bool:
-    """Return whether a replica's leader pod was added, deleted or given to another replica, or its deletion has begun.
+    """Return whether a leader pod was added, deleted or given to another replica, or its deletion has begun.
 
-    A new replica needs a PodGroup, and the PodGroup of a removed replica may have to be deleted.
+    A replica is one leader pod of a LeaderWorkerSet or the like, with its workers. A new replica needs a PodGroup, and
+    the PodGroup of a removed replica may have to be deleted.
     """
     if not (isinstance(old, Pod) and isinstance(new, Pod)):
         return True

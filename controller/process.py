@@ -103,7 +103,10 @@ _IDLENESS_CHECK_SECONDS = 1.0
 
 
 class Controller:
-    """All parts of the controller process, for the API level that the API server serves. One per process."""
+    """All parts of the controller process. One per process.
+
+    The parts use one API level: the API group and version of Workloads and PodGroups that the API server serves.
+    """
 
     def __init__(
         self,
@@ -237,7 +240,8 @@ class Controller:
     def update_refused_versions(self, level: ApiLevel) -> None:
         """Do nothing: the extender reports the API versions that Serried cannot use, the controller only logs them.
 
-        ``level`` is the API level in use, with other messages about such versions.
+        Called when discovery finds the same API group and version of PodGroups as before, but other versions that
+        Serried cannot use. ``level`` has the messages about these.
         """
 
     def routes(self) -> Sequence[APIRouter]:

@@ -1,12 +1,16 @@
-"""Removes the finalizer of PodGroups that are being deleted, and writes priorities at the fallback API level.
+"""Removes the finalizer of PodGroups that are being deleted, and writes priorities of groups.
+
+`Protection` does the first, for PodGroups of every API group. `Priorities` does the second, for groups of Serried's own
+API group (the fallback level, by CRDs).
 
     PodGroup deleting ──grace──▶ read pods ──no pod names it──▶ finalizer removed
                                   ▲    │ a pod names it
                                   └────┘ growing pause
 
 The finalizer keeps a PodGroup as long as an unfinished pod names it. Any pod may name a PodGroup, and the watches show
-only some pods. Therefore all pods of the namespace are read from the API server. One read decides about all PodGroups
-that were seen as deleting before it began, so each pod that is older than the deletion is in it.
+only some pods. Therefore all pods of the namespace are read from the API server, a few seconds after the deletion: in
+these (the grace) kube-controller-manager may remove the finalizer. One read decides about all PodGroups that were seen
+as deleting before it began, so each pod that is older than the deletion is in it.
 
 A priority is written once, as the admission plugin Priority does: the value of the class, of the global default class,
 or 0. Later changes of the class have no effect. If the class does not exist, the priority stays unset until it does.
@@ -32,7 +36,7 @@ from serried.kube.retry import Backoff
 class Priorities:
     """Writes ``spec.priority`` of PodGroups and CompositePodGroups of Serried's own API group that lack it.
 
-    For these, no admission plugin does.
+    For groups of scheduling.k8s.io, the admission plugin Priority writes it.
     """
 
     def __init__(self, store: Store, writes: Writes) -> None:
@@ -101,7 +105,7 @@ class ReleaseTiming:
 
     @property
     def tick_seconds(self) -> float:
-        """Return the seconds to a multiple of which the time of each read is rounded up.
+        """Return the length of a tick in seconds: the time of each read is rounded up to a whole number of ticks.
 
         So PodGroups of a namespace that are deleted at about the same time need only one read.
         """
@@ -167,9 +171,9 @@ class Protection:
         return True
 
     def observe_pod_end(self, key: GroupKey) -> bool:
-        """Read pods earlier, because a pod that names the PodGroup has finished or was deleted.
+        """Plan an earlier read of the pods, because a pod that names the PodGroup has finished or was deleted.
 
-        Return whether the next read is earlier now.
+        Return True if the next read is earlier now; False if it was early enough, or the PodGroup waits for none.
         """
         release = self._releases.get(key.namespace, {}).get(key)
         due = self._round_up_to_tick(self.clock() + self.timing.grace_seconds)

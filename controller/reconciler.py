@@ -7,10 +7,11 @@
 An owner is a Job, or a parent of Jobs or pods such as a JobSet or LeaderWorkerSet. A restart between two writes does no
 harm: the next process finds what is left. No owner gets the same event twice.
 
-kube-controller-manager makes Workloads for Jobs, too, where its gate WorkloadWithJob is on. The API does not show the
-gate, but its first Workload does. From then on, each Job that kube-controller-manager manages is left to it for some
-seconds. If it creates nothing in that time, this controller handles all Jobs until the next Workload of
-kube-controller-manager is seen (docs/decisions/0010-beside-another-reconciler.md).
+kube-controller-manager makes Workloads for Jobs, too, where its gate WorkloadWithJob is on. The API does not show
+whether the gate is on, but the first Workload made by kube-controller-manager does. From then on, each Job that
+kube-controller-manager manages is left to it for some seconds. If it creates nothing in that time, this controller
+handles all Jobs until the next Workload of kube-controller-manager is seen
+(docs/decisions/0010-beside-another-reconciler.md).
 """
 
 import asyncio
@@ -110,8 +111,9 @@ def list_labels(observed: Observed) -> frozenset[str]:
 def differs_from_level(level: str, table: LevelTable, observed: Observed) -> bool:
     """Return whether the owner's existing objects were made for another required topology than ``level``.
 
-    That is so if one of them requires no topology, or a label that stands for another level. ``table`` says which
-    labels may stand for a level in this cluster.
+    A level is a name such as ``rack`` that an owner may use in place of a node label. ``table`` says which labels may
+    stand for each level in this cluster. The result is True if one object requires no topology, or a label that stands
+    for another level.
     """
     made = {each.topology_key for each in list_groups_and_templates(observed)}
     others = (labels for name, labels in table.candidates.items() if name != level)
@@ -140,8 +142,9 @@ class Renewals:
     def try_begin(self, owner: Owner, observed: Observed, action: DesiredAction) -> bool:
         """Return whether the owner's objects are to be deleted now, and if so, record that they are.
 
-        ``action`` is what the controller does for the owner. Only objects of a suspended Job without pods are deleted,
-        so no pod waits for them. Return False for other owners, and if the same change has been handled before.
+        Only objects of a suspended Job without pods are deleted, so no pod waits for them, and only if ``action`` says
+        that the controller creates them (START or TRACK). Return False for other owners, and if the same change has
+        been handled before.
         """
         if not isinstance(owner, Job) or not self._is_idle(owner, action):
             return False
@@ -388,7 +391,7 @@ class Reconciler:
     def action_of(self, owner: Owner) -> DesiredAction:
         """Return what the controller has to do for an owner in the Store.
 
-        A Job whose parent is the gang, such as a Job of a JobSet, gets NONE.
+        That is NONE (nothing) for a Job whose parent is the gang, such as a Job of a JobSet.
         """
         if isinstance(owner, Job):
             if self.store.membership.governs_job(owner):
@@ -437,10 +440,11 @@ class Reconciler:
         return self._filter_unresolved_creates(owner, changes) if resolved.missing else changes
 
     def _resolve_levels(self, owner: Owner, observed: Observed, action: DesiredAction) -> Resolved[Owner]:
-        """Return the owner with node labels in place of the topology levels that it names.
+        """Return the owner with node labels in place of the topology levels that it names, such as ``rack``.
 
         If its objects exist, the labels that they name stay, unless the owner is a suspended Job. A preferred level
-        without a label in this cluster is left out. If ``action`` is START, the owner then gets an event.
+        without a label in this cluster is left out. The owner gets an event about that if ``action`` is START, so that
+        its Workload and PodGroups are to be created.
         """
         if not names_levels(owner.topology_key, owner.preference):
             return Resolved(owner)
@@ -525,8 +529,8 @@ class Reconciler:
     async def _postpone_create(self, owner: Owner, create: Create) -> Result | None:
         """Return the result of the task if ``create`` must not be sent now, None if it may be sent.
 
-        The owner may be left to kube-controller-manager for some seconds. For a parent, the pods may have started
-        already.
+        There are two reasons not to send it now. The owner may be left to kube-controller-manager for some seconds. Or
+        ``create`` is the Workload of a parent that may get none now (`_stop_if_started`), as its pods have started.
         """
         if seconds := self._upstream.seconds_to_wait(owner):
             return Result(requeue_after_seconds=seconds)
@@ -587,7 +591,9 @@ class Reconciler:
         return seconds
 
     async def _delete_empty_replicas(self, change: DeleteEmptyReplicas, failures: int) -> float | None:
-        """Delete those of the PodGroups in ``change`` whose replicas have no pods.
+        """Delete those of the PodGroups in ``change`` that belong to a replica without pods.
+
+        A replica is one leader pod of a LeaderWorkerSet or the like, with its workers. It has PodGroups of its own.
 
         Return the seconds until the other PodGroups are to be tried; None if all are deleted.
         """

@@ -1,4 +1,7 @@
-"""The autoscalers that ``serried check`` finds in a cluster, by the same signs as the extender. No I/O."""
+"""The autoscalers that ``serried check`` finds in a cluster. Only values and decoding, without I/O.
+
+The signs are those by which the extender finds them: the API group of Karpenter, the ConfigMap of Cluster Autoscaler.
+"""
 
 from dataclasses import dataclass
 

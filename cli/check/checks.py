@@ -444,7 +444,7 @@ _DEFAULT_QPS = 50
 def check_scheduler(seen: Observed) -> Iterator[Finding]:
     """Yield findings about the KubeSchedulerConfiguration.
 
-    Checked are the entries of ``extenders``, the profiles, the sampling of nodes, the Lease and qps.
+    Checked are the entries of ``extenders``, the profiles, percentageOfNodesToScore, the Lease and qps.
     """
     config = seen.config
     if config is None:

@@ -188,7 +188,10 @@ def _check_gate(seen: Observed, where: str) -> Iterator[Finding]:
 
 
 def _find_missing_gate(seen: Observed) -> str:
-    """Return a phrase that says which object of the scheduling gate is missing, "" if none is known to be missing."""
+    """Return a phrase that says which object is missing that makes new members get the scheduling gate.
+
+    The objects are an admission policy, its binding, and a ConfigMap. Return "" if none is known to be missing.
+    """
     if GATE_POLICY not in (seen.policies or ()):
         return f"the MutatingAdmissionPolicy {GATE_POLICY} does not exist"
     if GATE_POLICY not in seen.bound_policies:

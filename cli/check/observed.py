@@ -90,7 +90,8 @@ class Right(NamedTuple):
 class Need(NamedTuple):
     """Rights that a ServiceAccount needs for one purpose: each of ``verbs`` on each of ``resources``.
 
-    ``name`` and ``home`` limit each of them, as in `Right`.
+    ``name`` limits each of them to the object of that name; "" for all objects. If ``home`` is True, each is needed
+    only in the ServiceAccount's own namespace.
     """
 
     verbs: str

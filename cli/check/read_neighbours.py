@@ -62,7 +62,8 @@ _BOUND_AND_UNFINISHED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=F
 async def read_autoscalers(client: ApiClient, recording: Recording) -> Autoscalers:
     """Return which autoscalers the cluster has.
 
-    NodePools that cannot be read are recorded by ``recording``. Raises ApiError if another request fails.
+    If NodePools cannot be read, ``recording`` records that for a finding, and it is no error here. Raises ApiError if
+    another request fails.
     """
     version = await _find_version(client, KARPENTER_GROUP)
     found = Autoscalers(bool(version), await _has_status(client), None if version else frozenset())
@@ -84,7 +85,8 @@ async def _has_status(client: ApiClient) -> bool:
 async def read_kueue(client: ApiClient, recording: Recording) -> Kueue | None:
     """Return the facts about Kueue, None if the API server does not serve its API.
 
-    Parts that cannot be read are recorded by ``recording``. Raises ApiError if the first request fails.
+    If a part cannot be read, ``recording`` records that for a finding, and the part stays empty. Raises ApiError if the
+    first request fails, which asks for Kueue's API.
     """
     version = await _find_version(client, GROUP)
     if not version:
