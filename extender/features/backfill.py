@@ -257,7 +257,7 @@ class Backfill(Feature):
 
         Return it if it avoids the head's nodes, or if the gang ends before the head's forecast. Else return a plan that
         avoids the head's nodes, or the verdict `Reason.BEHIND_HEAD` if there is none. Raises Unfinished while that plan
-        is being computed.
+        is being computed; the gang is requeued when it is there.
         """
         group = waiting.group
         self._forget_last_plan(group)

@@ -41,7 +41,7 @@ So a gang that starts at once causes no writes to nodes.
 """
 
 _TAKEOVER_SECONDS = 30.0
-"""The time after the begin of a term in which no protection is removed.
+"""The time after the start of a term in which no protection is removed.
 
 The head of the queue is not stored: the new leader finds it again once it has planned the waiting gangs.
 """
@@ -103,7 +103,7 @@ class NodeProtection(Feature):
         """The last ``write_error`` in the log, so that it is not logged for each node."""
 
         self._term_started = -math.inf
-        """The begin of the term, in loop seconds."""
+        """The start of the term, in loop seconds."""
 
         self._kept_since: dict[str, float] = {}
         """The nodes that features keep for gangs without a plan, and since when they do, in loop seconds."""
@@ -136,7 +136,7 @@ class NodeProtection(Feature):
         return ()
 
     def begin_term(self, now: float) -> None:
-        """Note the begin of a term: for 30 s, nodes stay protected that earlier leaders have protected.
+        """Note that a term starts: for 30 s, nodes stay protected that earlier leaders have protected.
 
         ``now`` is not used.
         """

@@ -436,7 +436,7 @@ class Asking(Feature):
         """Check the plan of a gang. Return it if it uses no new node that is kept for a gang ahead in the queue.
 
         Else return a plan without these nodes, or the verdict `Reason.BEHIND_HEAD` if there is none. Raises Unfinished
-        while that plan is being computed.
+        while that plan is being computed; the gang is requeued when it is there.
         """
         self._restore_asks()
         self._blocked.discard(waiting.group)
