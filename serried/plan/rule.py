@@ -90,7 +90,7 @@ class PlanRule(ABC):
         return 0
 
     def find_first_key(self, kind: MemberClass) -> str | None:  # noqa: ARG002 - most rules leave no choice
-        """Return the topology key of which all equal members ``kind`` must share one domain: that of the first of them.
+        """Return the topology key by which the first of the equal members ``kind`` fixes the domain for all of them.
 
         That is so for members with affinity to each other, while no matching pod runs. Return None if there is no such
         key.
@@ -295,9 +295,9 @@ class GangRules:
         return sum(each.crowding(kind, name) for each in self._rules)
 
     def find_first_key(self, kind: MemberClass) -> str | None:
-        """Return the topology key of which all equal members ``kind`` must share one domain: that of the first of them.
+        """Return the topology key by which the first of the equal members ``kind`` fixes the domain for all of them.
 
-        It is that of the first rule that has one, see `PlanRule.find_first_key`; None if no rule has one.
+        The key is that of the first rule that has one, see `PlanRule.find_first_key`; None if no rule has one.
         """
         return next((key for each in self._rules if (key := each.find_first_key(kind)) is not None), None)
 

@@ -153,7 +153,7 @@ class _Wave:
 
 
 class InterPodPlanRule(PlanRule):
-    """The rules about other pods in one plan of a gang. It knows the members that the plan has placed so far.
+    """The rules about other pods in one plan of a gang. An instance knows the members placed so far.
 
     ``classes`` are the gang's members, grouped by equal shape.
     """
