@@ -207,6 +207,7 @@ def describe_failure(error: ApiError) -> str:
 def ask(target: Target, work: Callable[[DebugApi], Awaitable[T]]) -> T:
     """Connect to the extender, call ``work`` with its client, and return what ``work`` returns.
 
+    ``target`` has the command's options that say which extender it is, and with which credentials to ask it.
     Raises CommandError if no extender answers. Runs an event loop of its own, so only synchronous code may call it.
     """
 
@@ -221,7 +222,8 @@ def ask(target: Target, work: Callable[[DebugApi], Awaitable[T]]) -> T:
 async def connect_to_extender(target: Target) -> AsyncIterator[DebugApi]:
     """Yield a client of the extender that leads, or of one that does not lead if none leads.
 
-    The connection is closed after the block. Raises CommandError if no extender answers.
+    ``target`` has the command's options that say where the extender is, and with which credentials to ask it. The
+    connection is closed after the block. Raises CommandError if no extender answers.
     """
     from cli.transport import open_client  # noqa: PLC0415 - the help of a command needs no HTTP
 

@@ -1,4 +1,4 @@
-"""Admission of the pods in manifests: a dry run asks the API server whether it would accept the pods, and how changed.
+"""Admission of the pods in manifests: a dry run shows if the API server would accept the pods, and with what changes.
 
 `admit` is called by ``serried whatif`` before it asks the extender. In a dry run, the API server applies LimitRanges,
 the overhead of RuntimeClasses, quotas and all webhooks, and creates nothing. The requests use the user's own

@@ -9,7 +9,7 @@
 The queue behaves like client-go's (util/workqueue). A key is in the queue at most once, is worked on by one worker at a
 time, is queued again if it was added meanwhile, and is delayed exponentially after failures. In addition, the queue
 alternates between namespaces. Of the tasks that the API server rejected, the oldest is retried every few seconds. When
-that succeeds, all others are retried at once, so the end of an outage is noticed soon.
+this retry succeeds, all others are retried at once, so the end of an outage is noticed soon.
 """
 
 import asyncio

@@ -193,7 +193,7 @@ class OwnerEvents:
     def report_once(self, owner: Owner, warning: EventText, kind: str = "Warning") -> None:
         """Write an event about the owner, unless one with the same message was written before.
 
-        ``kind`` is the event's type, Warning or Normal.
+        ``warning`` has the event's reason and message, ``kind`` is its type, Warning or Normal.
         """
         owner_key = owner_key_of(owner)
         uid, known = self._messages.get(owner_key, ("", ()))

@@ -303,7 +303,7 @@ class Writes:
         self.emit(owner, "Warning", failed_write_event(kind, verb, owner, error))
 
     def emit(self, owner: Owner, event_type: str, sentence: EventText) -> None:
-        """Queue an event about the owner with this reason and message. ``event_type`` is Normal or Warning."""
+        """Queue an event about the owner. ``event_type`` is Normal or Warning, ``sentence`` has reason and message."""
         about = {
             "apiVersion": api_version_of(owner),
             "kind": kind_of(owner),

@@ -208,8 +208,9 @@ def decode_configuration(source: str, document: Any, manager: Manager) -> Config
 def _waits_for_pods_ready(document: Raw, minor: int | None, *, older: bool) -> bool:
     """Return whether Kueue waits for pods to be ready, by its configuration.
 
-    ``older`` is for v1beta1, where the field ``enable`` decides. In v1beta2 the presence of waitForPodsReady decides;
-    from Kueue 0.19 on (``minor``) it is on if it is absent, too. An unknown version (None) counts as a new one.
+    ``older`` is True for v1beta1, where the field ``enable`` of waitForPodsReady decides. In v1beta2 Kueue waits if
+    waitForPodsReady is set. From Kueue 0.19 on, it also waits if waitForPodsReady is absent. ``minor`` is 19 for 0.19;
+    None, for an unknown version, counts as a new one.
     """
     if older:
         return read_flag(read_map(document, "waitForPodsReady"), "enable")
