@@ -143,8 +143,8 @@ def _replay_all(files: Sequence[Path], named: str, *, every: bool) -> Iterator[d
 def _replay(path: Path, named: str, *, every: bool) -> Iterator[dict[str, Any]]:
     """Yield the repeated decisions of one file, each with the recorded one and how they compare.
 
-    ``named`` selects one group, ``every`` all groups that waited. If neither is given, only the group for which the
-    snapshot was made is repeated. Raises CommandError if the file holds no snapshot or not that group.
+    ``named`` selects one group, ``every`` all groups that waited. If neither is given, the group is that for which the
+    snapshot was made, or the only one that waited. Raises CommandError if the file holds no snapshot or not that group.
     """
     from extender.look.decide import compare, decide, find_recorded  # noqa: PLC0415 - as above
 
