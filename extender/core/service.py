@@ -35,7 +35,7 @@ from serried.kube.errors import ApiError
 
 
 def find_simulated_domain(group: PodGroup | None, pod: Pod, names: Sequence[str], store: Store) -> str | None:
-    """Return the domain for which kube-scheduler may only simulate a placement: the one that has all offered nodes.
+    """Return the domain in which kube-scheduler perhaps only simulates a placement: the one with all offered nodes.
 
     ``names`` are the nodes that its filter call for ``pod`` offers. None if they are in several domains, or if
     kube-scheduler does no such simulations for this group (see the module's docstring).

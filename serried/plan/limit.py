@@ -28,7 +28,9 @@ class _Abandoned(Exception):
 
 
 class Limit:
-    """The time and work that one plan may take. The planner reports its work by `spend`.
+    """The time that one plan may take, and a counter of its work. The planner reports its work by `spend`.
+
+    `attempt` bounds the work of one part of the plan, in the same units.
 
     ``stopwatch`` returns seconds. ``seconds`` after the creation of the limit, the next `spend` raises `TooLong`.
     ``content_after`` seconds after the creation, the planner stops improving a plan that it has. Without a stopwatch

@@ -248,9 +248,9 @@ class SimulatedCluster:
 
     @staticmethod
     def _is_required(ask: PlanRequest) -> bool:
-        """Return whether the gang requires one domain of its topology key, and of no other key besides.
+        """Return whether the gang has to run in one domain of ``ask.topology_key``, and no other key restricts it.
 
-        Only then exclusive domains of other gangs matter, because they are domains of that key.
+        Only then the exclusive domains of other gangs exclude this gang, because they are domains of the same key.
         """
         return ask.topology_key is not None and list_search_levels(ask)[-1].key == (ask.topology_key,)
 

@@ -182,7 +182,7 @@ class KeptSlots:
 class KeptSlotPlanner:
     """Plans members of which some may replace deleted ones, for which vacancies are kept.
 
-    ``plan`` finds nodes for the members that get no vacancy.
+    Enter by the method `plan`: it assigns vacancies to members, and has the planner find nodes for the others.
     """
 
     def __init__(self, store: Store, plan: Planner) -> None:

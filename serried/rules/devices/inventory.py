@@ -119,7 +119,10 @@ DeviceUnion = frozenset[SelectedDevices]
 
 
 class Match(NamedTuple):
-    """The sets of devices that one device is in (``selections``, at least one), and how the device is counted."""
+    """The sets of devices, one for each selector of requests, that one device is in, and how the device is counted.
+
+    ``selections`` are the sets, at least one. ``counting`` says whether it can be planned by counting devices.
+    """
 
     selections: DeviceUnion
     counting: Counting

@@ -140,6 +140,7 @@ class MatchingPods(Rule):
     def shape_pod(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - it reads the labels in ``pod``
         """Return the pod with a pseudo resource in its requests for each rule that selects it. Remember its own rules.
 
+        ``pod`` is the pod as other rules have changed it. ``raw``, the pod from the watch, is not used.
         For a waiting pod with a new rule, the pods that the rule selects get their pseudo resource later. Until then
         ``awaits`` of the returned pod is set, so its gang is not planned.
         """
