@@ -301,7 +301,7 @@ class ExtenderMetrics(Metrics):
     _forecasts = _counter(
         "serried_forecasts",
         "Gangs for which Serried kept nodes, by the result of the forecast. `kept`: placed at most 30 s after"
-        " the first forecast time. `missed`: placed later. `unforeseen`: placed without a forecast."
+        " the first forecast time. `missed`: placed later. `unforeseen`: placed, but no forecast named a time."
         " `withdrawn`: the gang stopped waiting.",
         "outcome",
     )
