@@ -131,10 +131,11 @@ class _Release:
 
 @dataclass(eq=False)
 class Protection:
-    """Removes the finalizer of PodGroups that are being deleted and that no unfinished pod names. Owned by the loop.
+    """Removes the finalizer of PodGroups that are being deleted and that no unfinished pod names.
 
-    The caller calls `release_due` when the time by `seconds_until_due` has passed. It asks for that time after each
-    `release_due`, and after `observe_group` or `observe_pod_end` has returned True.
+    The reconcile loop (`controller.loop`) has the only instance. It calls `release_due` when the time by
+    `seconds_until_due` has passed. It asks for that time after each `release_due`, and after `observe_group` or
+    `observe_pod_end` has returned True.
     """
 
     store: Store

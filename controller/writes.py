@@ -42,7 +42,8 @@ Created = TypeVar("Created", Workload, PodGroup)
 class Expectations:
     """The objects that the API server has created and the watch has not shown, so that the Store lacks them.
 
-    Owned by the reconciler.
+    The reconciler has the only instance, and counts these objects as existing. The reconcile loop (`controller.loop`)
+    reports to it what the watch shows.
     """
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:

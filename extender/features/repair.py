@@ -54,9 +54,10 @@ _RETRY_SECONDS = 10.0
 def count_wanted(store: Store, group: PodGroup, group_members: GroupMembers) -> int:
     """Return the number of members that should run at the same time; members that have succeeded do not count.
 
-    The owner of the PodGroup, for instance a Job, gives the number. It is 0 if the owner has ended or is about to, is
-    suspended, is being deleted or is gone. If there is no known owner that gives a size, the number is minCount, or 0
-    if the gang has no members any more. For a tree it is the sum over its PodGroups.
+    The owner of the PodGroup, for instance a Job, gives the number. It is 0 if the owner has ended, is suspended, is
+    being deleted or is gone, or if it is a Job whose success or failure is decided but that has not ended yet. If there
+    is no known owner that gives a size, the number is minCount, or 0 if the gang has no members any more. For a tree it
+    is the sum over its PodGroups.
     """
     below = ((store.groups.get(group.key.leaf(name)), each) for name, each in group_members.leaves.items())
     return sum(_count_of_leaf(store, leaf, each) for leaf, each in below if leaf is not None)
@@ -233,9 +234,9 @@ class Repairs(Feature):
         return self._describe(gang, group, found, members)
 
     def _close_expired(self, state: GroupState, vacancies: Iterable[Vacancy]) -> None:
-        """Close vacancies that got no replacement in time.
+        """Close vacancies for which no replacement was bound within the configured number of seconds.
 
-        For new ones, note the present time, from which that time counts. If the kubelet has rejected the member that
+        For new ones, note the present time, from which these seconds count. If the kubelet has rejected the member that
         left a new vacancy, the gang's members with the same requests and constraints are not planned on that node for
         some minutes.
         """

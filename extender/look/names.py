@@ -27,7 +27,7 @@ class GroupName(View):
 
 
 def name_group(core: Core, key: GroupKey) -> dict[str, Any]:
-    """Return the name of a group as keyword arguments for `GroupName` and the documents derived from it."""
+    """Return the name of a group as keyword arguments for `GroupName` or a subclass of it."""
     owner = core.store.membership.name_owner(key)
     return {"namespace": key.namespace, "name": key.encoded, "kind": key.kind, "owner": owner}
 

@@ -58,7 +58,9 @@ class _Expansion(NamedTuple):
         return make_pod(self.asked.place, template, metadata, self.store, self.manifests.coming, alike=True)
 
     def find_members(self, like: Pod, alone: GroupKey, stage: str) -> tuple[GroupKey, list[Pod]]:
-        """Return the group that pods like this one are in, and the list of its members. The caller appends the pods.
+        """Return the group that pods like ``like`` are in, and the list of its members so far.
+
+        The caller appends the new pods to that list, which belongs to the manifests.
 
         ``alone`` is the key of the group to use if the pods would be in no group. ``stage`` is the stage of the owner
         to which the pods belong, i.e. pods from one template such as a replicated Job of a JobSet; "" without stages. A
@@ -296,9 +298,10 @@ def find_gangs(
 ) -> FoundGangs:
     """Return the gangs that the objects of a what-if question would create.
 
-    Each object comes with its place in the request body. ``classes`` are the PriorityClasses sent with the objects,
-    already resolved in them (`separate_priority_classes`); ``coming`` are the claims that were sent
-    (`separate_claims`). Raises ValueError if there are no gangs, or too many.
+    Each object comes with its place in the request body. ``classes`` are the PriorityClasses that were sent with the
+    objects; their values are filled in already where an object names one (`separate_priority_classes`). ``coming`` are
+    the claims for volumes and devices that were sent (`separate_claims`). Raises ValueError if there are no gangs, or
+    too many.
     """
     manifests = Manifests(coming=coming)
     for place, raw in objects:

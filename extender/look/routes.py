@@ -419,8 +419,9 @@ class SelfCheck:
 
 
 def describe_certificates(expiries: Mapping[Use, float], now: float) -> dict[str, dict[str, str]]:
-    """Return when the certificate for each use expires, and a warning if that is soon or over; otherwise "".
+    """Return when each certificate of the listener expires, and a warning if that is soon or over; otherwise "".
 
+    The keys are the uses of certificates: ``serving`` is the server's own, ``client_ca`` verifies those of clients.
     ``expiries`` and ``now`` are in seconds since 1970.
     """
     return {

@@ -223,7 +223,10 @@ BASIC = Policy(None)
 
 
 class IgnoredTopology(NamedTuple):
-    """A required topology key that Serried ignores, so that the members may be placed in several domains."""
+    """A required topology key that Serried ignores, so that the members may be placed in several domains.
+
+    For instance, Kueue has chosen hosts in more than one domain.
+    """
 
     key: str
     why: str
@@ -421,7 +424,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A Workload."""
+    """A Workload: the templates from which PodGroups are created, and the owner (such as a Job) that they are for."""
 
     key: Key
     uid: str

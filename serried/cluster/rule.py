@@ -163,7 +163,10 @@ class Rule(ABC):
         return pod
 
     def list_caveats(self, pods: Collection[Pod]) -> Iterable[str]:  # noqa: ARG002 - most rules have none
-        """Return phrases that say why a plan for these pods may fail in kube-scheduler, because of objects they use."""
+        """Return phrases that say why a plan for these pods may fail in kube-scheduler.
+
+        The reasons are in objects that the pods use, such as volume claims.
+        """
         return ()
 
     def forget_hypothetical(self) -> None:  # noqa: B027 - most rules remember nothing

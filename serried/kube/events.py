@@ -167,7 +167,7 @@ class EventWriter:
             heapq.heappush(self._later, (series.due, key))
 
     async def run(self) -> None:
-        """Write the queued Events, ``writers`` at a time, until cancelled."""
+        """Write the queued Events until cancelled, at most as many at a time as the field ``writers`` says."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self.writers):
                 group.create_task(self._run_writer())

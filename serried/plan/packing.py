@@ -284,9 +284,10 @@ def _use(
 
 
 def _measure_domains(count: int, counts_by_path: Mapping[DomainPath, int], budget: StepBudget) -> list[_Domain]:
-    """Return each domain of the widest level, with how many members it holds for which number of domains inside it.
+    """Return each domain of the widest level, with how many members it holds if only some domains inside it are used.
 
-    The result is incomplete if the budget is used up.
+    For instance a block with 3 racks: 8 members in one rack, 15 in two, 20 in three. The result is incomplete if the
+    budget of search steps is used up.
     """
     inside: dict[str, dict[DomainPath, int]] = {}
     for path, room in counts_by_path.items():
@@ -370,9 +371,9 @@ def use_fewer_domains(
 ) -> NodesByMember:
     """Return nodes for at least as many members in fewer domains than ``nodes``; ``nodes`` itself if none are found.
 
-    ``below`` are the label keys of the levels below the placement, the widest first. They are improved one after
-    another. ``attempt`` places the same members again on the nodes with the given names only, and returns the node name
-    by member UID; it is called with smaller sets of nodes.
+    ``below`` are the label keys of the levels below the placement, the widest first. Fewer domains are tried at one
+    level after another. ``attempt`` places the same members again on the nodes with the given names only, and returns
+    the node name by member UID; it is called with smaller sets of nodes.
     """
     if len(state.classes) > state.improving_budget.left:
         return nodes
@@ -524,8 +525,8 @@ def match_members(
 
     ``node_counts`` has how many members each node may get, ``excluded`` the nodes that each member (by UID) must not
     use. Earlier members have precedence. It is a bipartite matching by augmenting paths: a member may move another one
-    to another node that is allowed for that one. It is exact for members of one class. Paths are searched for all
-    members with equal excluded nodes at once.
+    to another node that is allowed for that one. It is exact for members of equal shape. Paths are searched for
+    all members with equal excluded nodes at once.
     """
     match = _Match(node_counts)
     full: set[ExcludedNodes] = set()
@@ -602,8 +603,9 @@ class _Match:
 class Packing:
     """One attempt to place the members of a gang on the nodes of one domain.
 
-    `_attempt` makes one for each order of classes. The caller calls `add_batch` for one batch after another; members of
-    earlier batches are never moved. ``nodes`` is the result so far: node name by member UID.
+    `_attempt` makes one for each order of classes (a class has the members of equal shape). The caller calls
+    `add_batch` for one batch after another; members of earlier batches are never moved. ``nodes`` is the result so
+    far: node name by member UID.
     """
 
     def __init__(
@@ -809,9 +811,10 @@ def _mix(state: PlanState, placement: Placement, budget: StepBudget) -> dict[str
 def _list_orders(state: PlanState, totals: Sequence[int]) -> list[list[Batch]]:
     """Return the orders in which to try to place the members, each order as a list of batches of equal members.
 
-    The first order begins with the class for which the fewest members fit per member to place. In the second one the
-    members of the quorum come before the other members, the third one is the first one reversed. ``totals`` has how
-    many members of each class fit. If the quorum does not fit even by these counts, only the third order is returned.
+    A class has the members of equal shape; ``totals`` has how many of each class fit. The first order begins with the
+    class that has the fewest places for each of its members. In the second one the members of the quorum come before
+    the other members; it is left out if there are no others. The third one is the first one reversed. If the quorum
+    does not fit even by ``totals``, only the third order is returned.
     """
     whole = _sort_by_scarcity(state.classes, totals)
     if len(whole) == 1:
@@ -829,7 +832,7 @@ def _list_orders(state: PlanState, totals: Sequence[int]) -> list[list[Batch]]:
 
 
 def _sort_by_scarcity(classes: Sequence[MemberClass], totals: Sequence[int]) -> list[Batch]:
-    """Return the classes of equal members, those with the fewest possible places per member first.
+    """Return the classes of equal members, those with the fewest places for each of their members first.
 
     ``totals`` has how many members of each class fit. Among equals the class that requests more comes first.
     """

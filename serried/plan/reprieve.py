@@ -62,7 +62,7 @@ class Removal:
         self.used: Mapping[str, Resources] = Overlay(self._left, snapshot.used)
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot of the cluster without the removed pods.
+        """Return the snapshot of the cluster as it would be if the removed pods were gone.
 
         Later calls of `remove` and `restore` change it.
         """
@@ -106,7 +106,7 @@ class Removal:
         return names
 
     def left(self, name: str) -> Resources:
-        """Return the amounts that are used on the node ``name`` without the removed pods."""
+        """Return the amounts that are used on the node ``name`` by the pods that are not removed."""
         found = self._left.get(name)
         return self._base.get(name, _NOTHING) if found is None else found
 
@@ -214,7 +214,10 @@ class CountedRemoval:
         self._move(units, self.removal.restore)
 
     def fits(self) -> bool:
-        """Return whether the preemptor's quorum fits without the units that are removed at the moment."""
+        """Return whether the preemptor's quorum fits on the nodes as they are simulated now.
+
+        That is, after some units were removed from them.
+        """
         return self.has_capacity()
 
     def has_capacity(self) -> bool:
@@ -225,9 +228,10 @@ class CountedRemoval:
         return self.total >= self._need
 
     def restore_unneeded(self, units: Sequence[EvictionUnit]) -> list[EvictionUnit]:
-        """Put each unit back if as many members of the preemptor fit with it as without, trying the last unit first.
+        """Put each unit back that takes no place from a member of the preemptor, trying the last unit first.
 
-        Return the other units, which stay removed from the simulated nodes.
+        Such a unit leaves the number of members that fit as it was. Return the other units, which stay removed from
+        the simulated nodes.
         """
         stay = []
         for unit in reversed(units):
@@ -294,7 +298,10 @@ class CountedRemoval:
         return answer
 
     def snapshot(self) -> Snapshot:
-        """Return the simulated nodes and their usage, without the pods that are removed now. It is a live view."""
+        """Return the simulated nodes and their usage by the pods that are not removed.
+
+        The result is a live view: later calls of `remove` and `restore` change it.
+        """
         return self.removal.snapshot()
 
     def _move(self, units: Sequence[EvictionUnit], move: Callable[[Iterable[EvictionUnit]], Iterable[str]]) -> None:
@@ -404,7 +411,10 @@ class PlannedRemoval(CountedRemoval):
         return stay
 
     def fits(self) -> bool:
-        """Return whether the planner finds a plan for the preemptor's quorum without the removed units."""
+        """Return whether the planner finds a plan for the preemptor's quorum on the nodes as they are simulated now.
+
+        That is, after some units were removed from them.
+        """
         if not self.has_capacity():
             return False
         answer = plan_quorum(self.snapshot(), self._ask, self._capacity)

@@ -336,9 +336,10 @@ class Records:
     async def _accept_unwritten(self, key: Key, found: JSON, reservation: Reservation) -> bool:
         """Accept a record although the API server did not let this process write the name of this term into it.
 
-        The ``reservation`` in it is used in either case. A record that is not committed is deleted if possible, so that
-        no earlier leader can commit it; a committed one stays as it is. Return True then. Return False if the record
-        has changed since it was read as ``found``: the caller has to read it again.
+        Return True if it is accepted: its ``reservation`` is used from now on. If the record is not committed, it is
+        deleted if possible, so that no earlier leader can commit it. If it is committed, it stays as it is.
+
+        Return False if the record has changed since it was read as ``found``: the caller has to read it again.
         """
         again = await self._read_again(key)  # after an error the write may have happened all the same
         if again is None or _read_version(again) != _read_version(found):

@@ -180,7 +180,8 @@ class Asking(Feature):
         """Handle a change of the autoscalers or NodePools that were found.
 
         When the first autoscaler appears, requeue all waiting gangs: `post_filter` ignored their rejections until now.
-        If the autoscalers offer something else, earlier reasons why new nodes cannot help a gang are void.
+        If the autoscalers can add other nodes than before, the reasons found earlier why new nodes cannot help a gang
+        are void.
         """
         if self._seen and not self._had_autoscalers:
             for group in self._context.groups.states:
@@ -320,9 +321,10 @@ class Asking(Feature):
     def revisit(
         self, gang: GroupState, group: PodGroup, waiting: Waiting, said: Verdict | None
     ) -> Decision | Verdict | None:
-        """Return the verdict of a gang that still waits: ``said``, completed by the state of its request for nodes.
+        """Return the verdict of a gang that still waits: ``said``, changed to show the state of its request for nodes.
 
-        ``said`` is the last verdict; if it is None, so is the result. This feature never returns a Decision.
+        ``said`` is the last verdict; if it is None, so is the result. ``waiting`` (the gang's place in the queue) is
+        not used. This feature never returns a Decision.
         """
         return None if said is None else self._describe_ask(group.key, said)
 
@@ -365,7 +367,11 @@ class Asking(Feature):
         self._forget_idle(group)
 
     def _forget_idle(self, group: GroupKey) -> None:
-        """Remove a gang from ``_remembered``, the gangs that this feature knows, if no other field holds it."""
+        """Remove a gang from ``_remembered``, the gangs that this feature knows, if nothing is left to do for it.
+
+        That is so if it does not wait for free resources, has no request for nodes, and no ProvisioningRequest of an
+        earlier request still has to be deleted.
+        """
         if (
             group not in self.asks
             and group not in self._unplaced
@@ -581,9 +587,10 @@ class Asking(Feature):
         self._requeue(group)
 
     def _list_unwritten(self, ask: Ask, unplaced: UnplacedGang) -> list[Pod]:
-        """Return the needed members of the gang ``unplaced`` that were not patched for the request ``ask`` yet.
+        """Return the members of the gang ``unplaced`` that still have to be patched for the request ``ask``.
 
-        They still have Serried's gate, or, with a ProvisioningRequest, no annotation that names it.
+        Only as many members are patched as the quorum lacks (``unplaced.needed``). Those not patched yet still have
+        Serried's gate, or, with a ProvisioningRequest, no annotation that names it.
         """
         found = (self._store.pods.get(each.uid) for each in unplaced.needed)
         current = [pod for pod in found if pod is not None and pod.pending]

@@ -39,7 +39,7 @@ _NOWHERE: Terms = ()
 class VolumeNodes(NamedTuple):
     """The nodes on which unbound claims with the same requirements can get a volume, as node selector terms.
 
-    None means all nodes, () means no node.
+    In both fields None means all nodes, () means no node.
     """
 
     existing: Terms | None
@@ -70,8 +70,9 @@ class AllowedNodes:
 class Supply:
     """The storage of the cluster: PersistentVolumes, StorageClasses, CSI drivers and their storage capacity.
 
-    ``seen`` are the kinds of which all objects are known; only those may exclude nodes. What a claim requires of its
-    volume (class, size, access modes and the like) is its `ClaimRequirements`.
+    ``seen`` are the kinds of which all objects are known. No node is excluded because an object of another kind is
+    missing: it may exist. What a claim requires of its volume (class, size, access modes and the like) is its
+    `ClaimRequirements`.
     """
 
     def __init__(self) -> None:
@@ -257,8 +258,8 @@ class Supply:
     def update_class(self, name: str, wanted: Collection[ClaimRequirements]) -> set[ClaimRequirements]:
         """Discard the cached results for a StorageClass, because volumes or capacity have changed.
 
-        ``wanted`` are the requirements of all its unbound claims. Return those among them for which other nodes have
-        volumes now. What is cached for other requirements is removed.
+        ``wanted`` are the requirements of all its unbound claims. Return those among them for which other nodes than
+        before have volumes now. Pools of volumes for requirements that are not in ``wanted`` are removed.
         """
         before = self._volume_nodes.pop(name, {})
         pools = self._pools.get(name, {})
