@@ -449,8 +449,9 @@ class Repairs(Feature):
     def begin_term(self, now: float) -> None:
         """Open vacancies for members that failed before this instance led; ``now`` is in seconds since 1970.
 
-        Called at the start of a term. It finds failed pods that still exist, and whose time is not over. The slot of a
-        deleted pod is only known to an instance that has seen the deletion, for instance as a standby.
+        Called at the start of a term. It finds failed pods that still exist, and that failed so recently that a
+        replacement may still be awaited. The slot of a deleted pod is only known to an instance that has seen the
+        deletion, for instance as a standby.
         """
         known = {vacancy.pod.uid for vacancy in self._store.vacancies}
         for pod in [pod for pod in self._store.pods.values() if pod.phase is Phase.FAILED and pod.node]:

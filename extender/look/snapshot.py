@@ -231,8 +231,7 @@ def list_writers() -> tuple[tuple[Any, bool, TypeAdapter[Any]], ...]:
     """Return the fields of `Capture`, each with the pydantic adapter that writes it as JSON.
 
     An entry is the dataclass field, True if its value is a tuple, and the adapter. For a tuple, the adapter writes one
-    item of it.
-    The first call takes 50 ms.
+    item of it. The first call takes 50 ms.
     """
     kinds = get_type_hints(Capture)
     many = {name for name, kind in kinds.items() if get_origin(kind) is tuple}

@@ -202,7 +202,7 @@ class Rule(ABC):
         """
 
     def note_read(self, kind: type) -> None:  # noqa: B027 - most rules read no other's
-        """Handle a change of an object of this kind, one of ``reads``: another rule watches it, this rule reads it."""
+        """Handle a change of an object of this kind, which another rule watches and this rule reads (``reads``)."""
 
     def list_reached(self, shape: Shape) -> Iterable[str]:  # noqa: ARG002 - most rules are about the node alone
         """Return the names of pseudo resources by which a pod of this shape affects other pods on other nodes.

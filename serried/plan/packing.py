@@ -61,11 +61,13 @@ class Bin(NamedTuple):
 def mix(
     wanted: Counts, need: int, requests: Sequence[Resources], bins: Sequence[Bin], budget: StepBudget
 ) -> dict[str, Counts] | None:
-    """Try all ways to place ``need`` of the ``wanted`` members on the nodes ``bins``, if classes compete for them.
+    """Find a way to place at least ``need`` of the ``wanted`` members on the nodes ``bins``, by trying all ways.
 
-    A class has members of equal shape. ``wanted`` has the number of members per class, ``requests`` what a member of
-    each class requests. Return how many members of each class each node gets, by node name. Return None if there is no
-    way, if there are more than `MAX_CLASSES`, or if the budget of search steps is used up before one is found.
+    That is for members of several classes, which compete for the nodes. A class has members of equal shape. ``wanted``
+    has the number of members per class, ``requests`` what a member of each class requests.
+
+    Return how many members of each class each node gets, by node name. Return None if there is no way, if there are
+    more than `MAX_CLASSES` classes, or if the budget of search steps is used up before a way is found.
     """
     if len(wanted) > MAX_CLASSES:
         return None

@@ -129,7 +129,7 @@ class Removal:
     def _settle(self, node: str, name: str, amount: int) -> int:
         """Return by how much the usage of a resource grows when a pod that requests ``amount`` is restored.
 
-        That is less than ``amount`` as far as more was removed before than was used.
+        That is ``amount``, minus what `_owe` has recorded: what was removed from the node beyond its usage.
         """
         owed = self._owed.get((node, name), 0)
         if not owed:

@@ -351,9 +351,9 @@ class Nominator:
             self._waiting_for_retry += 1
 
     async def _try(self, pod: Pod, write: Write) -> bool:
-        """Call ``write`` for a pod once. Return True if it is done or can never succeed, False to try again later.
+        """Call ``write``, which patches a pod, once. Return True if it is done or can never succeed.
 
-        A failure is logged.
+        Return False if it is to be tried again later. A failure is logged.
         """
         # Bindings use the same connections, so hundreds of these writes must not queue before them.
         async with self._few:

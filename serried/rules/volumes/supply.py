@@ -6,8 +6,9 @@ checkVolumeProvisions).
 The limit of a node for volumes of a CSI driver (NodeVolumeLimits) is expressed like a resource of the node
 (`Attachments`). A claim of one pod requests 1 of it. A volume that several pods share counts once per node: on nodes
 where it is attached already it is subtracted from the limit, so further pods request nothing there. The pods that share
-it also request a pseudo resource named after the claim, so plans know on which nodes it is not attached yet. Serried
-does not see volumes that are attached without a pod on the node; kube-scheduler's rejections show them.
+it also request a pseudo resource, i.e. a name that Serried adds to requests and that plans count like a resource. It is
+named after the claim, so plans know on which nodes the volume is not attached yet. Serried does not see volumes that
+are attached without a pod on the node; kube-scheduler's rejections show them.
 """
 
 from collections import Counter
