@@ -1,4 +1,7 @@
-"""The rights of a command's user, as the API server reports them (SelfSubjectAccessReview)."""
+"""The rights of a command's user, as the API server reports them (SelfSubjectAccessReview).
+
+`has_right` and `list_missing` ask about given rights, `list_unreadable` about the pods of namespaces.
+"""
 
 import asyncio
 from collections.abc import Collection

@@ -9,7 +9,10 @@ from enum import StrEnum
 
 
 class NominationPolicy(StrEnum):
-    """The choice of the planned members whose status.nominatedNodeName Serried sets to the node of their slot."""
+    """The choice of the planned members whose status.nominatedNodeName Serried sets to the node of their slot.
+
+    These are all (ALWAYS), those for which a nomination is useful (AUTO), or none (NEVER).
+    """
 
     ALWAYS = "always"
     """Every member of a planned gang."""
@@ -25,7 +28,10 @@ class NominationPolicy(StrEnum):
 
 
 class BackfillMode(StrEnum):
-    """The way in which free resources are kept for the gang at the head of the queue."""
+    """The way in which free resources are kept for the gang at the head of the queue.
+
+    They are kept on the nodes on which the gang is forecast to fit first (FORECAST), or not at all (OFF).
+    """
 
     FORECAST = "forecast"
     """Keep free resources on the nodes on which the gang will fit first, when running pods end as expected.
@@ -37,7 +43,10 @@ class BackfillMode(StrEnum):
 
 
 class PlainPodRule(StrEnum):
-    """The rule for pods of no gang on nodes whose free resources are kept for the head of the queue."""
+    """The rule for pods of no gang on nodes whose free resources are kept for the head of the queue.
+
+    Such pods may use these nodes (PASS), or not (WAIT).
+    """
 
     PASS = "pass"  # noqa: S105 - no password
     """Pods of no gang may use the nodes that are kept for the head of the queue."""
@@ -47,7 +56,7 @@ class PlainPodRule(StrEnum):
 
 
 class BrokenAction(StrEnum):
-    """The action on a broken gang.
+    """The action on a broken gang: only report it (REPORT), or also evict its members that are left (EVICT).
 
     A gang is broken if it has run, and has had fewer than minCount members for longer than `RepairRules.grace`.
     """
@@ -77,7 +86,8 @@ DEFAULT_REPAIR_RULES = RepairRules()
 class DisruptionTrigger(StrEnum):
     """The disruptions of one member after which Serried evicts the other members of its gang.
 
-    It applies to gangs whose PodGroup has the disruption mode ``all``.
+    None (KEEP), preemption by a kube-scheduler (PREEMPTED), or also evictions by others (ANY). It applies to gangs
+    whose PodGroup has the disruption mode ``all``.
     """
 
     KEEP = "keep"
@@ -98,7 +108,10 @@ class DisruptionTrigger(StrEnum):
 
 
 class PreemptionMode(StrEnum):
-    """The mode of preemption for gangs that do not fit: evicting pods of lower priority (victims) for them."""
+    """The mode of preemption for gangs that do not fit: evicting pods of lower priority (victims) for them.
+
+    Victims are not searched for (OFF), only reported to the user (ADVICE), or evicted (ON).
+    """
 
     OFF = "off"
 
@@ -109,7 +122,11 @@ class PreemptionMode(StrEnum):
 
 
 class EvictionMethod(StrEnum):
-    """The API request that ends a victim."""
+    """The API request that ends a victim.
+
+    An eviction, which a PodDisruptionBudget may refuse, for victims that have one (EVICTION); or always a deletion
+    (DELETION).
+    """
 
     EVICTION = "eviction"
     """The eviction subresource for victims with a PodDisruptionBudget, which may refuse; a deletion for the others."""
@@ -119,7 +136,10 @@ class EvictionMethod(StrEnum):
 
 
 class Autoscaling(StrEnum):
-    """The mode of requesting nodes from an autoscaler for gangs that do not fit."""
+    """The mode of requesting nodes from an autoscaler for gangs that do not fit.
+
+    Nodes are requested if the cluster has Karpenter or Cluster Autoscaler (AUTO), or never (NONE).
+    """
 
     AUTO = "auto"
     """Nodes are requested if the cluster has Karpenter or Cluster Autoscaler."""

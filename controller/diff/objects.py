@@ -1,6 +1,7 @@
 """Names and JSON bodies of the Workloads and PodGroups that the controller creates, for each API level.
 
-The levels are scheduling.k8s.io of Kubernetes 1.35 to 1.37 and Serried's own API group.
+The levels are scheduling.k8s.io of Kubernetes 1.35 to 1.37 and Serried's own API group. `workload_body` and
+`pod_group_body` return the bodies, `desired_templates` what the Workload of an owner should contain.
 
 Names and bodies equal those of upstream's Job controller byte for byte (1.36 on; pkg/controller/job/
 job_scheduling_manager.go, pkg/util/hash, apimachinery util/rand). Equal names keep two controllers from creating two

@@ -199,10 +199,11 @@ class Feature:
         waiting: Waiting,
         request: PlanRequest,
     ) -> PlanRequest:
-        """Return the request that the planner gets for a gang, without domains where other gangs are planned first.
+        """Return the request that the planner gets for a gang, after the feature has excluded domains from it.
 
-        ``request`` is the one that the core has built. ``waiting`` has what decides the gang's place in the queue.
-        Called for groups to which the feature applies (``concerns``).
+        Excluded are e.g. domains that another gang has exclusively. ``request`` is the one that the core has built.
+        ``waiting`` has what decides the gang's place in the queue. Called for groups to which the feature applies
+        (``concerns``).
         """
         return request
 
@@ -225,8 +226,8 @@ class Feature:
     def list_kept_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """Return all nodes that are kept for other gangs than ``waiting``.
 
-        Members that join the gang after its plan must not use them. Not called while the feature has nothing to do
-        (its ``busy`` is empty).
+        Members that join the gang's binding cycle after its plan was made must not use them. Not called while the
+        feature has nothing to do (its ``busy`` is empty).
         """
         return frozenset()
 
@@ -351,7 +352,8 @@ class Feature:
     def preempt_pod(self, pod: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """Return the candidates, with their victims, from which kube-scheduler may choose for a pod of no gang.
 
-        kube-scheduler may only simulate, and evict no pod afterwards.
+        A candidate is a node with its victims. kube-scheduler may call this as a mere simulation, and evict no pod
+        afterwards.
         """
         return candidates
 

@@ -138,7 +138,7 @@ class Head:
 
 @dataclass(slots=True)
 class _Pause:
-    """The pause of a gang: it cannot be the head until ``until``. Also how often it has given cause for a pause.
+    """The pause of a gang, i.e. a time in which it cannot be the head, and how often there was cause for one.
 
     A gang is paused when nodes were kept for it in vain, and when no forecast was found for it. The next pause is
     longer each time.
@@ -391,9 +391,10 @@ class Backfill(Feature):
         return None if self.head is None else self.head.forecast
 
     def _requeue_if_changed(self, before: Forecast | None) -> None:
-        """Requeue the gangs that would fit on the head's nodes, if the forecast is no longer ``before``.
+        """Requeue the gangs that would fit only on the head's nodes, if the head's forecast was replaced.
 
-        They may be allowed to use some of these nodes now.
+        ``before`` is the old forecast, None if there was none; then nothing is done. With the new one, these gangs may
+        be allowed to use some of the nodes.
         """
         if before is not None and before is not self._forecast():
             for group in self._blocked:
@@ -659,7 +660,7 @@ class Backfill(Feature):
 
         - The gang is the head, or comes before it in the queue.
         - All members of the gang will have ended before the head's forecast (`Head.passed`).
-        - The request is for members that join a running gang.
+        - The gang's quorum runs already, and the request is only for further members.
         - The head has more nodes than one namespace may have, and the gang is of another namespace.
         """
         head = self.head

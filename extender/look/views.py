@@ -1,4 +1,7 @@
-"""The pages of ``/debug`` about groups: their states, the queue, reservations, vacancies (kept slots) and decisions."""
+"""The pages of ``/debug`` about groups: their states, the queue, reservations, vacancies (kept slots) and decisions.
+
+`GroupPages` has the handlers. The other classes, such as `GroupView`, are the JSON documents that they return.
+"""
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -192,7 +195,10 @@ _STATES = ("Unknown", "Waiting", "Scheduled", *CycleStage)
 
 
 class Diagnose(StrEnum):
-    """The extent of the diagnosis of a gang that waits for free resources."""
+    """The extent of the diagnosis of a gang that waits for free resources.
+
+    No diagnosis (NONE), why it fits in no domain (DOMAINS), or that and changes with which it would fit (ADVICE).
+    """
 
     NONE = "none"
 

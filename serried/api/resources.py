@@ -266,7 +266,8 @@ def capacity(allocatable: Resources, name: str) -> int:
     - with the prefix PROVIDED (an extended resource that nodes need not list, because, say, a DeviceClass provides it):
       what the node lists without the prefix. If that is nothing or 0: UNLIMITED, because only kube-scheduler knows the
       real amount.
-    - any other name with a colon, such as that of a host port, by which pods exclude each other: SHARES.
+    - any other name with a colon, by which pods exclude each other: SHARES, a fixed number. For instance each pod with
+      a certain host port requests all SHARES of its name, so a node has room for one such pod.
     """
     amount = allocatable.get(name)
     if amount is not None:

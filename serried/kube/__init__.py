@@ -1,1 +1,5 @@
-"""The client of the Kubernetes API: requests, watches, Events, leader election. Only this package opens connections."""
+"""The client of the Kubernetes API. Only this package opens connections.
+
+`client.ApiClient` sends requests, `reflector.Reflector` lists and watches, `events.EventWriter` writes Events, and
+`election.Election` elects the leader.
+"""

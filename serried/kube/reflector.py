@@ -586,9 +586,9 @@ class Reflector:
 class _RefusalTimer:
     """Decides when a status (404, or 403) counts, so that the reflector reports `Unserved` or `Denied`.
 
-    It counts once every answer has had it for some seconds: ``first`` until the first complete list, ``later`` after
-    it. With 0.0 the first answer with the status counts; with infinity none does. The reflector has one timer for 404
-    and one for 403.
+    The status counts once all answers of some seconds have had it. Before the first complete list, this takes ``first``
+    seconds, afterwards ``later`` seconds. With 0.0 the first answer with the status counts; with infinity none does.
+    The reflector has one timer for 404 and one for 403.
     """
 
     def __init__(self, first: float, later: float) -> None:

@@ -58,7 +58,10 @@ class Pace:
                 await self._sleep(left)
 
     async def throttle(self) -> None:
-        """Wait until work of unknown length may start, such as a TLS handshake; it is charged as 2 ms."""
+        """Wait until work of unknown length may start, such as a TLS handshake.
+
+        The work is assumed to take 2 ms, so a pause of 2 ms begins before the next work or request may run.
+        """
         await self.wait()
         self.charge(PIECE_SECONDS)
 

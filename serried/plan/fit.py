@@ -18,7 +18,12 @@ from serried.api.selectors import Labels, NodeSelectorTerm, Requirement, Taint, 
 
 
 class HurdleKind(StrEnum):
-    """The kinds of reasons for which a node is not feasible for a member. The values are words for users."""
+    """The kinds of reasons for which a node is not feasible for a member. The values are words for users.
+
+    Such a reason is a lack of free resources, a taint, a cordon, a node selector or node affinity, pod affinity or
+    anti-affinity, or a spread constraint. It may also be that Serried keeps the node for the head of the queue, or that
+    kube-scheduler did not offer the node (KEPT).
+    """
 
     RESOURCE = "resource"
     """Too little of a resource is free."""

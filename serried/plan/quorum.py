@@ -141,7 +141,9 @@ class GroupMembers:
 class MemberState(Enum):
     """The states of a member that the planner distinguishes.
 
-    A state that is also the name of a field of `GroupMembers` means what is said there.
+    A member is bound (BOUND), bound and being deleted (TERMINATING), or has succeeded (SUCCEEDED). A pending member may
+    be placed now (WAITING), has a scheduling gate of somebody else (GATED), or can be taken by no node as far as is
+    known (REFUSED). Any other member does not count (NONE).
     """
 
     BOUND = "bound"
@@ -213,9 +215,11 @@ def make_members(
 
 
 def count_done(succeeded: int, job: Job | None, min_count: int) -> int:
-    """Return how many members count toward minCount without a pod. ``succeeded`` is the number of succeeded pods.
+    """Return how many members count toward minCount although they no longer run: they have completed, or were given up.
 
-    ``job`` and ``min_count`` are those of `make_members`.
+    ``succeeded`` is the number of succeeded pods that still exist. If the group has a Job, its status counts completed
+    pods that are deleted, too, and the indexes that it has given up. ``job`` and ``min_count`` are those of
+    `make_members`, which says when completed members do not count.
     """
     done = succeeded if job is None else max(succeeded, job.completed) + job.given_up
     if job is not None and job.completions is not None and min_count:

@@ -1,6 +1,7 @@
-"""The list of all rules that limit on which nodes a pod fits (`RULES`). The Store and the planner create them from it.
+"""The list of all rules that limit on which nodes a pod fits (`RULES`), such as those of volumes or pod affinity.
 
-A new rule is one package in `serried.rules`, and one line in this list.
+The Store and the planner create the rules from this list. A new rule is one package in `serried.rules`, and one line
+here.
 """
 
 from serried.cluster.rule import RuleType

@@ -28,7 +28,11 @@ Serried writes it with the Binding.
 
 
 class BindOutcome(StrEnum):
-    """The result of one Binding."""
+    """The ways in which an attempt to bind a pod ends.
+
+    The pod is bound to the node (BOUND), or was bound to another one before (ELSEWHERE). It does not exist any more
+    (LOST). The API server rejected the Binding or did not answer (FAILED). Serried's permit forbade it (REFUSED).
+    """
 
     BOUND = "Bound"
 
@@ -47,7 +51,7 @@ class BindOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BindResult:
-    """The result of one attempt to bind a pod, with the reason if it failed."""
+    """The outcome of one attempt to bind a pod (`BindOutcome`), with the reason if it failed."""
 
     outcome: BindOutcome
 

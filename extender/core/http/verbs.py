@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 class CallPath(StrEnum):
     """The way in which kube-scheduler's calls reach this instance: from the same Pod, or through a Service.
 
-    It decides whether a connection is closed after a bind call.
+    With a Service, the connection is closed after each bind call: if it were kept and this instance hung, later calls
+    would hang, too.
     """
 
     SAME_POD = "beside"

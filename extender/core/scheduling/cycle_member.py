@@ -141,7 +141,7 @@ class Member:
         return self.filtered_at is not None or not self.before_bind
 
     def enter(self, stage: MemberStage) -> None:
-        """Enter a stage. Raise IllegalTransition for a change that the drawing at the top does not have."""
+        """Enter a stage. Raise IllegalTransition if the drawing at the top of this module has no such change."""
         if stage not in _LEGAL_MEMBER[self.stage]:
             raise IllegalTransition(f"a member that is {self.stage} cannot be {stage}")
         self.stage = stage
@@ -149,7 +149,8 @@ class Member:
     def step_back(self) -> None:
         """Return to an earlier stage, because the bind call was closed or the Binding failed.
 
-        AT_BIND if another bind call is open; else FILTERED, or WAITING if ``filtered_at`` is None.
+        If another bind call is open, the stage is AT_BIND. Otherwise it is FILTERED if filter's answer for the member
+        still counts, and WAITING if it does not (``filtered_at`` is None).
         """
         if self.call is not None:
             self.enter(MemberStage.AT_BIND)

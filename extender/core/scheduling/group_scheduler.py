@@ -124,7 +124,10 @@ class GroupScheduler:
         self._end_features()
 
     def _end_features(self) -> None:
-        """Have all features drop what they remember."""
+        """Drop what features (`Feature`: backfill, preemption, repair and the like) remember of groups and of the term.
+
+        Called when a term ends, while another instance leads, and when planning becomes possible again.
+        """
         for state in self._groups.states.values():
             state.memory.clear()
         for feature in self._features[Feature.end_term]:
@@ -330,7 +333,11 @@ class GroupScheduler:
             feature.observe(key, state, group)
 
     def _has_run(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> bool:
-        """Return whether a member of the group may have run before, or a feature remembers anything of the group."""
+        """Return whether a member of the group may have run before.
+
+        That is so if a member is placed or was before, and also if a feature (preemption, repair or the like) has
+        stored a `Memory` of the group, i.e. has dealt with it. True for groups whose quorum needs no member.
+        """
         ran = state.started or group.scheduled or group.key in self._store.vacancies or bool(state.memory)
         return bool(ran or group_members.placed or group_members.terminating or has_quorum(group, group_members))
 
@@ -373,10 +380,11 @@ class GroupScheduler:
         return self._scheduling_cycle.schedule(state, group, group_members, repair)
 
     def _constrain(self, group: PodGroup, group_members: GroupMembers) -> PodGroup:
-        """Ask features whether the topology key of a group is to be ignored, and store the answer in the Store.
+        """Decide whether the topology key of a group is to be ignored, and store the decision in the Store.
 
-        Return the group as the Store has it then, i.e. without the key if it is ignored. Trees, and groups that no
-        feature concerns, are returned as they are.
+        Features decide it (`Feature.describe_ignored_key`), e.g. `KueueTopology`, because Kueue has chosen hosts in
+        several domains of the key. Return the group as the Store has it then: if the key is ignored, the returned
+        group has none. Trees, and groups to which no such feature applies, are returned as they are.
         """
         asked = [each for each in self._features[Feature.describe_ignored_key] if each.concerns(group)]
         if not asked or group.branch is not None:
@@ -406,9 +414,10 @@ class GroupScheduler:
     ) -> Verdict:
         """Have kube-scheduler try members that no node can take according to the planner, which knows less.
 
-        Its filter calls may offer nodes for them. If a feature wants these members to keep Serried's scheduling gate,
-        kube-scheduler does not try them: return the feature's verdict then, and otherwise ``shortage``, the verdict
-        so far.
+        Its filter calls may offer nodes for them. But a feature, such as the one that requests nodes from an
+        autoscaler, may decide that these members keep Serried's scheduling gate (`Feature.keep_gated`). Then
+        kube-scheduler does not try them, and the feature's verdict is returned. Otherwise return ``shortage``, the
+        verdict so far.
         """
         for feature in self._features[Feature.keep_gated]:
             found = feature.keep_gated(state, group, group_members, shortage) if feature.describes_all else None

@@ -1,7 +1,8 @@
 """Decides whether a member may be bound: the only place for this, asked before every Binding.
 
 `Permit.refuse` or `Permit.refuse_all` is asked before each Binding: of a commit, of members beyond the quorum, of
-replacements of deleted members, and of cycles of an earlier leader. The stage of a cycle permits nothing.
+replacements of deleted members, and of cycles of an earlier leader. The progress of a cycle (`CycleStage`) is no
+permission: even when a cycle is committed, each of its Bindings is checked here.
 
 A cycle waits for every PodGroup of the tree that was planned (`Reservation.parts`), so no PodGroup starts with less
 than its own quorum. If the members of one do not arrive in time and the tree is complete without that PodGroup, the
@@ -280,7 +281,9 @@ class Permit:
     def has_own_slot(self, cycle: BindingCycle, uid: str) -> bool:
         """Return whether a replacement may be bound to the slot kept for it although the quorum is missing.
 
-        A feature decides that: the members that run and the kept slots together have to be a quorum.
+        It may if its planned node is that of the kept slot, and if the members that run and the slots kept for
+        replacements together are a quorum. The feature that repairs running gangs checks this (`Feature.permit`).
+        False also if no slot is kept for the member ``uid``.
         """
         if self._store.vacancies.of_replacement(uid) is None:
             return False

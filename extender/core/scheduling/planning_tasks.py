@@ -146,7 +146,8 @@ class PlanningTask:
     def matches(self, request: PlanRequest, given_up: tuple[Vacancy, ...]) -> bool:
         """Return whether the task would give the same answer for ``request`` and ``given_up`` as for its own.
 
-        The requests are equivalent (`PlanRequest.is_equivalent`), and the vacancies the same objects.
+        ``given_up`` are the vacancies whose resources count as free. True if the requests are equivalent
+        (`PlanRequest.is_equivalent`) and the vacancies are the same objects.
         """
         same = len(given_up) == len(self.given_up) and all(map(operator.is_, given_up, self.given_up))
         return same and self.request.is_equivalent(request)
@@ -375,7 +376,10 @@ class TaskResult(NamedTuple):
 
 
 class ChildMessage(NamedTuple):
-    """The one message that a child process sends, when it ends: the results of its tasks, and counts of the nodes."""
+    """The one message that a child process sends, when it ends.
+
+    It has the results of the tasks, and how many members fit on each node, so that the parent need not count again.
+    """
 
     reports: list[TaskResult]
     """The results: first that of the child's own task, then those of its ``batch`` for which there was time."""

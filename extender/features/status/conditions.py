@@ -4,9 +4,9 @@
 CompositePodGroupInitiallyScheduled. Once True, it never turns False again.
 
 Serried's own CRD of PodGroups is used if the API server offers no API of PodGroups that Serried can use (the fallback
-level). Its PodGroups have the first condition, too. If they are gangs, they also have the condition Ready, which can
-turn False again and is shown by ``kubectl get``. Its reason is Serried's reason, its message how much of the quorum is
-placed, such as ``0/6``.
+level). Its PodGroups have the first condition, too. If they are gangs, they also have the condition Ready: True while
+the quorum is placed, False otherwise. ``kubectl get`` shows it. Its reason is that of Serried's verdict, its message
+how much of the quorum is placed, such as ``0/6``.
 
 A gang that waits has a third condition, FirstQuorum: the date that decides about its place in the queue, so that it
 keeps its place when all its pods are replaced (decision 58). It is removed once the gang has been scheduled.
@@ -189,8 +189,9 @@ class Conditions:
     def _make_ready(
         self, item: PodGroup | Composite, verdict: Verdict, tree: Tree, placed: Mapping[str, int]
     ) -> _Condition | None:
-        """Return the condition Ready of a group; None if it is no gang, or not of one of Serried's own CRDs.
+        """Return the condition Ready of a group: True while its quorum is placed.
 
+        Return None if the group is no gang, or its object is not of one of Serried's own CRDs.
         ``tree`` is the group's part of the tree, ``placed`` the number of placed members by PodGroup name.
         """
         is_gang = item.policy.is_gang if isinstance(item, PodGroup) else item.min_group_count is not None
