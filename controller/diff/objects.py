@@ -66,7 +66,8 @@ def encode_safe(number: int) -> str:
 def workload_name(owner: Owner) -> str:
     """Return the name of an owner's first Workload: the owner's name, and a hash of the owner's UID.
 
-    The hash is over ``(types.UID)`` and the UID, as upstream's hash over Go's representation is.
+    The hashed text is ``(types.UID)`` and then the UID, because upstream hashes what Go prints for a value of that
+    type.
     """
     tail = "-" + encode_safe(hash_fnv32a(f"(types.UID){owner.uid}"))
     return owner.key.name[: _MAX_NAME_LENGTH - len(tail)] + tail

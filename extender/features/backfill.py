@@ -673,7 +673,11 @@ class Backfill(Feature):
         return head.forecast.nodes | (self._list_exclusive_domain(head, request) if request.exclusive else frozenset())
 
     def _list_too_small(self, request: PlanRequest) -> frozenset[str]:
-        """Return the head's nodes that are too small for head and ``request`` together, even without other pods."""
+        """Return the head's nodes that have no room for both the head and ``request``, even without other pods.
+
+        A node has room if all members of the request fit besides what the head needs there. Nodes for which this is not
+        known (see `_list_shareable`) count as having no room.
+        """
         if self.head is None:
             return frozenset()
         wanted = _sum_requests(request)

@@ -1,6 +1,6 @@
 """The pages of ``/debug`` about groups: their states, the queue, reservations, vacancies (kept slots) and decisions.
 
-`GroupPages` has the handlers. The other classes, such as `GroupView`, are the JSON documents that they return.
+`GroupPages` has the handlers. The classes named ``...View``, and `GroupDetail`, are JSON documents that they return.
 """
 
 from collections.abc import Iterable, Iterator

@@ -321,7 +321,7 @@ _STEADY_SECONDS = 10.0
 class Reflector:
     """Lists and watches one resource, and calls ``sink`` with every change, such as `Upserted` or `Relisted`.
 
-    ``selection`` limits it to some of the objects. It lives as long as the process.
+    ``selection`` limits it to some of the objects. A reflector lives as long as the process.
     """
 
     client: ApiClient

@@ -30,11 +30,11 @@ class _Abandoned(Exception):
 class Limit:
     """The time that one plan may take, and a counter of its work. The planner reports its work by `spend`.
 
-    `attempt` bounds the work of one part of the plan, in the same units.
+    `attempt` ends one part of the plan after a number of units of work, also without a stopwatch.
 
     ``stopwatch`` returns seconds. ``seconds`` after the creation of the limit, the next `spend` raises `TooLong`.
     ``content_after`` seconds after the creation, the planner stops improving a plan that it has. Without a stopwatch
-    neither happens.
+    neither of these two happens.
     """
 
     __slots__ = ("_bound", "_content_at", "_end", "_is_content", "_next_check", "_stopwatch", "spent")

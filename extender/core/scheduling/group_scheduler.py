@@ -109,7 +109,7 @@ class GroupScheduler:
             feature.begin_term(now)
 
     def drop_queued(self) -> None:
-        """Drop the changes of groups that were collected while another instance leads.
+        """Forget which groups have changed. Called while another instance leads.
 
         Nothing is lost, as a new term considers every group. Pods that belong to no group any more stay noted, unless
         they are deleted: when this instance leads, it may have to make kube-scheduler retry them.

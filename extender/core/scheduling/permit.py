@@ -370,7 +370,7 @@ def _holds(node: Node, pod: Pod, reservation: Reservation, store: Store, beside:
     """Return whether a node has enough of each resource that a pod requests; the pod's own slot is in the usage.
 
     Victims do not count as usage, as slots that wait for them over-commit nodes on purpose (`Ledger`). Nor do slots in
-    ``beside`` of uncommitted gangs of lower priority: when those gangs ask for this permit, they find the node full.
+    ``beside`` of uncommitted gangs of lower priority: when such a gang is checked here later, the node is full for it.
     """
     used = store.occupancy.used.get(node.name, {})
     requests = [name for name, amount in pod.shape.requests if amount > 0]

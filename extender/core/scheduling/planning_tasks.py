@@ -281,7 +281,7 @@ class TaskQueue:
         return None
 
     def list_batchable(self) -> list[PlanningTask]:
-        """Return the next plans, at most `_MAX_BATCH`, that one child may make after its own, oldest first."""
+        """Return tasks for plans, at most `_MAX_BATCH`, that one child may make after its own task, oldest first."""
         lanes = (new for lane, new in self._new.items() if not lane.searches)
         open_plans = ((each for each in new if each.kind is TaskKind.PLAN and self._is_open(each)) for new in lanes)
         found = [task for plans in open_plans for task in islice(plans, _MAX_BATCH) if not task.in_batch]
