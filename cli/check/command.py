@@ -307,7 +307,10 @@ class _Collector:
         """True once nodes were listed, or could not be."""
 
     async def collect(self, areas: Collection[Area]) -> Observed:
-        """Read the facts that the checks of these areas need, and return them with those known before.
+        """Read the facts that the checks of these areas need, and return them with those given to the collector.
+
+        The latter are the facts that the extender has told, and those from a file. If they say that Serried is not
+        installed (`Observed.absence`), nothing is read.
 
         A fact that cannot be read is recorded in `Observed.unread`. Raises CommandError if the API server does not
         answer.

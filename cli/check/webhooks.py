@@ -82,9 +82,10 @@ def decode_webhooks(kind: str, configuration: Raw) -> Iterator[Webhook]:
 
 
 def _matches(rule: Raw, verb: str, resource: str) -> bool:
-    """Return whether a webhook's rule matches the write, as the API server decides it.
+    """Return whether a webhook's rule matches a write of Serried, as the API server decides it.
 
-    Upstream's code is in plugin/webhook/predicates/rules.
+    ``verb`` and ``resource`` say which write, for instance CREATE and ``pods/binding``. Upstream's code is in
+    plugin/webhook/predicates/rules.
     """
     return (
         not {"*", ""}.isdisjoint(read_texts(rule, "apiGroups"))

@@ -659,7 +659,7 @@ def _shared_key(
 
 
 def read_required_topology(metadata: Raw) -> str | None:
-    """Return the topology key in the annotation of a PodGroup or Workload; None without the annotation."""
+    """Return the topology key in the annotation REQUIRED_TOPOLOGY of a PodGroup or Workload; None if it has none."""
     return read_name(read_map(metadata, "annotations"), REQUIRED_TOPOLOGY) or None
 
 
@@ -699,7 +699,10 @@ POD_TEMPLATE = "PodTemplate"
 
 
 class KnownKeys(NamedTuple):
-    """The annotations and labels of Serried that have an effect on objects of one kind, without ANNOTATION_PREFIX."""
+    """The annotations and labels of Serried that have an effect on objects of one kind.
+
+    Each is written as the part after ANNOTATION_PREFIX, such as ``packing``.
+    """
 
     annotations: tuple[str, ...] = ()
     """The annotations that users set."""

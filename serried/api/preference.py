@@ -38,7 +38,7 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """The preferences of one gang."""
+    """The preferences of one gang for its placement: topology levels, packing style, and exclusive domains."""
 
     levels: tuple[Level, ...] = ()
     """The preferred topology levels, the narrowest first; empty if the gang has none."""
@@ -101,7 +101,7 @@ def read_preference(obj: Raw) -> Preference:
 
 
 def read_levels(spec: Raw) -> tuple[Level, ...]:
-    """Return the ``preferredTopology`` of a PodGroup's spec or of a template; () if absent.
+    """Return the ``preferredTopology`` in a PodGroup's spec, or in a PodGroup template of a Workload; () if absent.
 
     Raises ValueError for too many levels, a repeated key, an invalid label key or a negative wait.
     """

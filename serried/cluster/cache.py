@@ -344,8 +344,10 @@ class Store:
         self._apply_rule_changes_if_few()
 
     def _extend_node(self, old: Node | None, shown: Node) -> None:
-        """Store a node with the pseudo resources and labels that rules add to it, and update what is derived from it.
+        """Store a node with what rules add to it in memory, and update what is derived from it.
 
+        Rules add labels, and resources that Kubernetes does not know (pseudo resources): e.g. the number of volumes of
+        a CSI driver that may be attached to the node. So a rule's limit is checked like any other resource.
         ``shown`` is the node from the watch, ``old`` is the node as stored before; None if it is new.
         """
         node = shown
@@ -439,9 +441,9 @@ class Store:
     def shape_hypothetical(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Pod:
         """Return a hypothetical pod, of a what-if question, with what the rules add to it in this cluster.
 
-        For instance node affinity to the nodes that its volumes reach, or pseudo resources for its devices. ``coming``
-        are the claims that would be created with it. The call may change the shapes of existing pods, until
-        `forget_hypothetical` is called.
+        For instance node affinity to the nodes that its volumes reach, or for its devices requests of resources that
+        only Serried knows. ``coming`` are the claims that would be created with the pod. The call may change the shapes
+        of existing pods, until `forget_hypothetical` is called.
         """
         for rule in self.all_rules:
             pod = rule.shape_hypothetical(pod, coming)
@@ -522,9 +524,10 @@ class Store:
         return pod.uid in self._unruled or pod.shape.neighbours is not None
 
     def list_caveats(self, pods: Collection[Pod]) -> list[str]:
-        """Return phrases that say why kube-scheduler may reject a plan for these pods. Each rule may add some.
+        """Return phrases that say why kube-scheduler may reject a plan for these pods.
 
-        For instance volume claims that are not bound yet.
+        For instance volume claims that are not bound yet. Each rule of the Store (about volumes, devices and so on) may
+        add phrases.
         """
         return [said for rule in self.all_rules for said in rule.list_caveats(pods)]
 
@@ -550,14 +553,18 @@ class Store:
             self._apply_rule_changes_if_few()
 
     def put_object(self, item: Any) -> None:
-        """Add or replace an object of a kind that only rules use, such as a ResourceSlice or a PersistentVolume."""
+        """Add or replace an object of a kind that only rules use, such as a ResourceSlice or a PersistentVolume.
+
+        A rule (`Rule`) is a part of the Store that changes its copies of pods or nodes because of such objects.
+        """
         self._kinds[type(item)].put(item)
         self._note_object(type(item))
 
     def drop_object(self, kind: type, key: Key | str) -> None:
         """Remove an object of a kind that only rules use, such as a ResourceSlice or a PersistentVolume.
 
-        ``key`` is its name, or its `Key` if the kind is namespaced.
+        A rule (`Rule`) is a part of the Store that changes its copies of pods or nodes because of such objects. ``key``
+        is the object's name, or its `Key` if the kind is namespaced.
         """
         self._kinds[kind].drop(key)
         self._note_object(kind)
@@ -574,7 +581,8 @@ class Store:
     def note_state(self, kind: type, state: KindState, why: str = "") -> None:
         """Tell the rules that use a kind, such as ResourceSlice, if its objects are being listed, known or unreadable.
 
-        ``why`` says why the kind cannot be read, a phrase; "" if it can.
+        A rule (`Rule`) changes the Store's copies of pods or nodes because of such objects. ``why`` says why the kind
+        cannot be read, a phrase; "" if it can.
         """
         for rule in self._followers[kind]:
             self._pending_rules[rule] = None
@@ -585,16 +593,18 @@ class Store:
         self._pending_rules.update(dict.fromkeys(self.all_rules))
 
     def _apply_rule_changes_if_few(self) -> None:
-        """Call `apply_rule_changes` once if no changes are left over from earlier calls; else do nothing.
+        """Call `apply_rule_changes` once if earlier calls have left no nodes or pods to update; else do nothing.
 
-        If some are left over, the loop that calls it again and again will apply the new changes after those.
+        If some are left, the loop that calls `apply_rule_changes` again and again will apply the new changes after
+        them.
         """
         if not self._has_backlog:
             self.apply_rule_changes()
 
     def apply_rule_changes(self) -> bool:
-        """Update nodes and pods that need it because of the rules, MAX_UPDATES at most. Return whether more are left.
+        """Compute again what rules add to nodes and pods that need it. Return whether more are left.
 
+        One call updates at most MAX_UPDATES nodes and pods.
         For instance a new PersistentVolume changes on which nodes many pods fit: one object may change thousands of
         pods. The loop that plans calls this again and again, so that no other change waits for all of them.
         """
@@ -614,8 +624,8 @@ class Store:
     def _run_deferred(self, rule: Rule) -> int:
         """Let a rule do one piece of the work that it has put off because it takes long (`Rule.run_deferred`).
 
-        Return DEFERRED_COST, or 0 if there was no work: the piece takes as long as so many updates of pods. One call of
-        `apply_rule_changes` stops after MAX_UPDATES of them.
+        Return DEFERRED_COST: a piece takes about as long as so many updates of pods, and counts as so many of the
+        MAX_UPDATES after which one call of `apply_rule_changes` stops. Return 0 if there was no work.
         """
         if not rule.run_deferred():
             return 0
@@ -636,9 +646,9 @@ class Store:
         return len(names)
 
     def _apply_changes(self, changes: RuleChanges) -> int:
-        """Update the pods in ``changes``, which a rule has returned. Return their number.
+        """Update the pods that a rule reports in ``changes``, e.g. after a volume has been bound. Return their number.
 
-        Gangs that may fit by these changes are planned again.
+        Gangs that may fit because of these changes are planned again.
         """
         for uid in changes.pods:
             if (pod := self._unruled.get(uid) or self.pods.get(uid)) is not None:
@@ -975,7 +985,7 @@ def is_rival(pod: Pod, profiles: Collection[str]) -> bool:
     """Return whether a waiting pod of another scheduler might use resources that Serried frees by evicting victims.
 
     Its scheduler must have tried it and found no node. A pod that was not tried yet does not count, because its
-    scheduler may not exist. Nor does a pod that, by the reasons of its rejection, would not fit if resources were free.
+    scheduler may not exist. Nor does a pod of which the scheduler's message says that free resources would not help it.
     ``profiles`` are the schedulerNames of our kube-scheduler.
     """
     foreign = pod.pending and pod.unschedulable and pod.scheduler not in profiles

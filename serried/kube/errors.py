@@ -113,7 +113,11 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 def api_error(call: str, failure: Failure) -> ApiError:
-    """Return the exception that fits a failed call. ``call`` is its method and path, for the message."""
+    """Return the exception that fits a failed call.
+
+    ``call`` is its method and path, for the message. ``failure`` has the HTTP status, reason, message and causes from
+    the Status in the answer.
+    """
     if failure.code == 409 and failure.reason == "AlreadyExists":
         return AlreadyExists(call, failure)
     if failure.code == 429 and _BUDGET_CAUSE in failure.causes:

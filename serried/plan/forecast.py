@@ -106,9 +106,10 @@ def find_forecast(
 ) -> Forecast | None:
     """Return where and when a gang will fit that does not fit now; None if it will not even after all ends.
 
-    ``endings`` are the ends of running pods that may free resources. ``capacity`` has counts of earlier plans; without
-    it all nodes are counted. For members of one shape the time is exact, for members of several shapes it may be too
-    late. The cost is one count of the cluster, an update per end, and a few plans of one domain.
+    ``endings`` are the ends of running pods that may free resources. ``capacity`` has counts of earlier plans: how many
+    pods of a shape fit on each node. If it is None, all nodes are counted anew. For members of one shape the time is
+    exact, for members of several shapes it may be too late. The cost is one count of the cluster, an update per end,
+    and a few plans of one domain.
     """
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if len(pinned) > 1 or not ask.members:
@@ -150,7 +151,8 @@ def _at(ending: Ending) -> float:
 class _Simulation:
     """The cluster after some running pods have ended, and how many members of each class fit in each domain then.
 
-    Call `count`, then `sort_timed`, then `end_pods` for one batch of ends after another.
+    A class has the members of one shape (equal requests and constraints). Call `count`, then `sort_timed`, then
+    `end_pods` for one batch of ends after another.
     """
 
     def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> None:
@@ -175,7 +177,7 @@ class _Simulation:
         self._holders: Counter[str] = Counter()
 
     def count(self) -> None:
-        """Count how many members of each class fit before any pod has ended."""
+        """Count how many members of each class (equal requests and constraints) fit before any pod has ended."""
         kinds = group_classes(self._ask.members)
         if len(kinds) > 1:
             self._least = self._capacity.table(make_least_class(kinds).shape, self._limit)
@@ -188,7 +190,7 @@ class _Simulation:
     def sort_timed(self, endings: Iterable[Ending]) -> list[Ending]:
         """Return the ends with a known time in domains that the gang may use, in the order of time.
 
-        Ends without a known time are kept for `order_untimed`. Ends at infinity are dropped.
+        Ends without a known time are kept for `order_untimed`. Pods that never end (at infinity) are dropped.
         """
         timed: list[Ending] = []
         for ending in endings:

@@ -14,9 +14,10 @@ from serried.plan.rule import GangRules, read_rules
 
 
 class StepBudget:
-    """A number of search steps that one plan may use in all domains together. Steps are also reported to ``limit``.
+    """A number of search steps that one plan may use in all domains together.
 
-    A step is about one combination that a search looks at, for instance members of several shapes on one node.
+    A step is about one combination that a search looks at, for instance members of several shapes on one node. Steps
+    are also reported to ``limit``, which ends the whole plan with an exception when its time is over.
     """
 
     def __init__(self, steps: int, limit: Limit | None = None) -> None:
@@ -24,7 +25,10 @@ class StepBudget:
         self.limit = limit or Limit()
 
     def spend(self, steps: int) -> bool:
-        """Use steps. Return False if the budget is used up, so that the caller stops searching."""
+        """Use steps. Return False if the budget is exceeded, so that the caller stops searching.
+
+        Raises TooLong if the time of the whole plan is over (``limit``).
+        """
         self.left -= steps
         self.limit.spend(min(steps, max(self.left, 0) + 1))
         return self.left >= 0
@@ -76,8 +80,9 @@ def list_search_levels(ask: PlanRequest) -> list[SearchLevel]:
     """Return the levels at which to look for a domain, in the order to try: the narrowest preferred level first.
 
     The last one is the level that the gang requires, () for the whole cluster. It is left out if the gang has preferred
-    levels and may not exceed them yet (``ask.spills`` is False). Keys include those of wider levels and of parent
-    groups, because two racks of one name in two blocks are different domains.
+    levels and may not exceed them yet (``ask.spills`` is False). The label keys of a search level include those of the
+    required level and of the CompositePodGroups above, because two racks of one name in two blocks are different
+    domains.
     """
     required = (*(key for key, _ in ask.within), *(() if ask.topology_key is None else (ask.topology_key,)))
     levels = tuple(level for level in ask.levels if level != ask.topology_key)
@@ -89,9 +94,9 @@ def generate_placements(census: Census, search_level: SearchLevel, ask: PlanRequ
     """Return one placement for each domain of the search level that the gang may use.
 
     If the search level has no label key, return one placement: the whole cluster. Nodes without one of the labels are
-    in no domain. Not returned are domains outside of those of the parent groups, and domains that other gangs use
-    exclusively. If the gang has running members, only their domains (``ask.pinned``) are returned, even if a domain has
-    no nodes any more.
+    in no domain. Domains outside of those in which the CompositePodGroups above are placed are left out, and so are
+    domains that other gangs use exclusively. ``census`` knows the domains and their nodes. If the gang has running
+    members, only their domains (``ask.pinned``) are returned, even if a domain has no nodes any more.
     """
     if not search_level.key:
         return [CLUSTER]
@@ -205,7 +210,7 @@ class PlanState:
         return self.census.totals(kind, key)
 
     def totals(self, placement: Placement) -> list[int]:
-        """Return for each class of equal members how many fit in the placement if it got no other members."""
+        """Return for each class of equal members how many fit in the placement if no others were placed there."""
         if not placement.key:
             return [self.census.total(kind) for kind in self.classes]
         found = self._totals.get(placement.key)

@@ -94,10 +94,10 @@ class Reassignments:
             self._outbox.put(Nominate(cycle, tuple(answer.nodes)))
 
     def fill_freed_slots(self, cycle: BindingCycle, group: PodGroup) -> None:
-        """Give the slots of members that were deleted, while victims of the gang were ending, to their replacements.
+        """Give the slots of deleted members to their replacements, while pods evicted for the gang are still ending.
 
-        The planner cannot be used, because the victims still use the resources. So a replacement that does not
-        fit in such a slot gets none for now.
+        Only slots of members that were deleted in that time are given. The planner cannot be used, because the victims
+        still use the resources. So a replacement that does not fit in such a slot gets none for now.
         """
         filled: list[str] = []
         for slot, pod in _match(cycle.freed_slots, self._list_late(cycle, group), self._store.members.leaf_of):
@@ -120,9 +120,10 @@ class Reassignments:
         return self._store.members.sort_for_placement(group.key, late)
 
     def _find_repair(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> Repair:
-        """Return the gang's replacements of deleted members, as features find them.
+        """Return the waiting members that replace deleted members of the gang, and may take the slots kept for those.
 
-        `NO_REPAIR` if the gang's members have not changed since the last call and no slot is kept for it.
+        Features find them (hook ``pre_enqueue``). Return `NO_REPAIR` if no slot is kept for the gang, and its members
+        have not changed since the last call.
         """
         state = describe_gang_state(cycle.reservation, group, self._store.members)
         if state == cycle.checked_state and not self._store.vacancies.has(group.key):
@@ -138,8 +139,8 @@ class Reassignments:
     ) -> tuple[Pod, ...]:
         """Return those of the ``late`` members that may be bound one by one.
 
-        They are the members of PodGroups whose quorum is complete, and the replacements of deleted members
-        (``repair``). Others must wait.
+        They are the members of PodGroups whose quorum is complete, and the members that ``repair`` names, which replace
+        deleted ones. Others must wait.
         """
         one_of = {self._store.members.leaf_of(pod.uid): pod.uid for pod in late}
         closed = {leaf for leaf, uid in one_of.items() if self._permit.count_missing(cycle, group, [uid])}

@@ -337,7 +337,11 @@ _Need: TypeAlias = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _TreeInput:
-    """The values from which the requests of all groups of a tree are built. PodGroups without members are left out."""
+    """The facts about a gang from which the planner's requests for all groups of its tree are built.
+
+    For instance its waiting members, how many of them are needed, and the nodes of its running members. PodGroups
+    without members are left out.
+    """
 
     members: _Members
     need: _Need

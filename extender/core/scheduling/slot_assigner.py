@@ -107,9 +107,9 @@ class SlotAssigner:
         """Return whether ``pod`` may exchange slots with ``mate`` (UID), an equal member of the same gang.
 
         Filter must not have answered for the mate, and both must be allowed to be placed now, not only after other
-        members. The mate must not be nominated, unless victims of the gang still run, or the members that may be
-        placed now are equal and may be placed in any order. A slot that was kept for the replacement of a deleted
-        member is never exchanged.
+        members. A mate that is nominated may only exchange in two cases: while pods evicted for the gang still run, or
+        if kube-scheduler may try the members that may be placed now in any order. A slot that was kept for the
+        replacement of a deleted member is never exchanged. Ranks may forbid it, too (`_keeps_rank_order`).
         """
         slots, open_slots, other = cycle.reservation.slots, cycle.open_slots, self._store.pods.get(mate)
         if mate == pod.uid or mate not in slots or slots[mate].part != slots[pod.uid].part or not cycle.may_move(mate):
@@ -228,8 +228,9 @@ class SlotAssigner:
     def queue_missed(self, cycle: BindingCycle, uid: str) -> None:
         """Queue a member for its nomination, because kube-scheduler offers it no node with a slot that it may take.
 
-        For members of a wave, i.e. a part of the gang placed before the next one, whose order does not matter.
-        They are nominated one at a time: their rules could make each other's nodes infeasible.
+        Called for members that kube-scheduler may try in any order, while later parts of the gang wait for them. Queued
+        members are nominated one at a time: their rules (such as anti-affinity) could make each other's nodes
+        infeasible.
         """
         cycle.open_slots.add_missed(uid)
         self._nominate_next(cycle)

@@ -116,8 +116,9 @@ class QueueEntry:
     def note_refusal(self) -> None:
         """Note that the planner has found no nodes, and forget the nodes in ``unplanned_offers``.
 
-        If kube-scheduler offers one of these nodes again, it causes another try, as the cluster has changed. But if
-        this try was made only because of such offers, the nodes are remembered, so that they cause no further try.
+        If kube-scheduler offers a forgotten node again, the group is planned once more, as the cluster has changed. But
+        if the planner was called only because of such an offer, the nodes are not forgotten: so offers of the same
+        nodes do not cause one plan after another.
         """
         self.unplanned_offers = self.unplanned_offers if self.retries_for_offers else frozenset()
         self.retries_for_offers = False
@@ -395,10 +396,11 @@ class UnschedulableGroups:
         return set(islice(waiting.not_woken, _MAX_WOKEN_OF_NAMESPACE))
 
     def _list_helped(self, hint: QueueingHint, waiting: _GroupsOfHint, freed: Freed | None) -> set[GroupKey]:
-        """Return those of the groups ``waiting`` that may fit in a domain with freed nodes; all of them for None.
+        """Return those of the groups ``waiting`` that may fit in a domain with freed nodes.
 
-        They share the ``hint``, which says what they need. Before, add how many more of their members now fit on the
-        freed nodes to the numbers that may fit in the domains.
+        These groups share the ``hint``, which says what they need. First count how many more of their members now fit
+        on each freed node, and add this to the number that may fit in its domain. ``freed`` has the freed nodes; None
+        stands for any node, and then all the groups are returned.
         """
         if freed is None:
             return set(waiting.needs)
@@ -426,11 +428,12 @@ class UnschedulableGroups:
         return domain if free else None
 
     def _may_help(self, hint: QueueingHint, waiting: _GroupsOfHint, node: Node, before: Resources | None) -> bool:
-        """Return whether any member fits on a freed node, for a hint without a count of the members that fit.
+        """Return whether any member fits on a freed node, if the planner's verdict did not say how many members fit.
 
-        Groups with such a hint are woken as soon as one more member may fit in a domain. If that is so because of this
-        node, set the bound of its domain to 1 (how many members may fit there). Members with more than
-        `_MAX_SHAPES_COUNTED` shapes (requests and constraints) are taken to fit. ``before`` are the resources that were
+        Groups with such a verdict (``hint.counted`` is False) are woken as soon as one more member may fit in a domain.
+        If this node may hold one more, set the bound of its domain (how many members may fit there) to 1. If the
+        members have more than `_MAX_SHAPES_COUNTED` different shapes (requests and constraints), nothing is counted,
+        and one more is taken to fit. ``before`` are the resources that were
         used on the node before; None if the node itself has changed.
         """
         used = self._used.get(node.name, {})

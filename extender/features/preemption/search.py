@@ -619,7 +619,8 @@ def _name_outcome(found: Preemption | NoVictims | None) -> str:
 def _describe_finding(found: Preemption | NoVictims | None) -> str:
     """Return a sentence about the result of a search, for dry runs; ``found`` is None if the search took too long.
 
-    It is never "": unlike `_explain`, it also covers results about which the user of the gang can do nothing.
+    There is a sentence for each result, also for those that a verdict does not mention because the user of the gang can
+    do nothing about them, e.g. if no evictions would help.
     """
     if isinstance(found, Preemption) and not found.victims:
         return "the gang fits without evictions now"
@@ -644,7 +645,10 @@ def _explain(found: Preemption | NoVictims | None) -> str:
 
 
 def describe_victims(units: Collection[EvictionUnit]) -> str:
-    """Return a phrase with the number of pods in these units, i.e. of the victims, and some of their names."""
+    """Return a phrase with the number of victims, which are the pods in these units, and some of their names.
+
+    A unit has the pods that are evicted together.
+    """
     pods = [pod for unit in units for pod in unit.pods]
     return f"{count_things(len(pods), 'pod')} of lower priority ({name_victims(pods)})"
 

@@ -43,14 +43,19 @@ class DeclaredFeatures(Rule):
         self._changed_pods = Due[str]()
 
     def shape_pod(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - what it remembers are UIDs
-        """Return the pod with node affinity to nodes that declare the features it needs, and remember it."""
+        """Return ``pod`` with node affinity to nodes that declare the features it needs.
+
+        Its UID is remembered, so that `take_changes` can report the pod. ``raw`` is the same pod as the watch delivered
+        it, before other rules changed it; this rule ignores it.
+        """
         self._pods[pod.uid] = None
         return self._add_terms(pod)
 
     def shape_hypothetical(self, pod: Pod, coming: object = None) -> Pod:  # noqa: ARG002 - claims do not matter to it
         """Return a pod of a what-if question with node affinity to nodes that declare the features it needs.
 
-        It is not remembered. ``coming`` (claims that would be created with it) does not matter for this rule.
+        Unlike by `shape_pod`, its UID is not remembered. ``coming`` (claims that would be created with the pod) does
+        not matter for this rule.
         """
         return self._add_terms(pod)
 
@@ -60,7 +65,7 @@ class DeclaredFeatures(Rule):
         return replace(pod, shape=_require(pod.shape, pod.features))
 
     def forget_pod(self, pod: Pod) -> None:
-        """Forget a deleted pod."""
+        """Forget a deleted pod that `shape_pod` has remembered."""
         self._pods.pop(pod.uid, None)
 
     def extend_node(self, node: Node) -> Node:
@@ -81,9 +86,10 @@ class DeclaredFeatures(Rule):
             self._changed_pods.update(self._pods)
 
     def take_changes(self) -> RuleChanges | None:
-        """Return up to AT_ONCE pods that need `shape_pod` again; None if there are no more.
+        """Return up to AT_ONCE pods for which the Store must call `shape_pod` again; None if there are no more.
 
-        They are all pods that need features, once a first node declares features, or no node does so any more.
+        When a first node declares features, or the last such node is gone, all pods that need features are returned, in
+        several calls.
         """
         return RuleChanges(self._changed_pods.take(AT_ONCE)) if self._changed_pods else None
 
