@@ -252,7 +252,7 @@ class _Simulation:
         return {name: NodeShare(total(each), tuple(self._simulated.get(name, ()))) for name, each in asked.items()}
 
     def try_domain(self, domain: str) -> Plan | None:
-        """Return a plan for the gang in a domain after the ends so far; None if it does not fit."""
+        """Return a plan for the gang in a domain after the ends simulated so far; None if it does not fit."""
         self._tried[domain] = self._total(domain)
         self._trees_left -= 1
         pinned = frozenset({domain}) if self._ask.topology_key is not None else frozenset[str]()
@@ -266,7 +266,8 @@ class _Simulation:
         - No other gang uses the domain exclusively.
         - If each class (members of equal shape) is counted as if it were alone, enough members for the quorum fit.
         - More members fit than at the last plan for the domain, which has failed. They must be more by the factor
-          `_GROWTH`; any number is enough for the first plans of a tree, and once all ends in the domain are simulated.
+          `_GROWTH`. But one more is enough for a tree in the first `_MAX_TREES_TRIED` plans of the forecast, and for
+          any gang once all ends in the domain are simulated.
         """
         if self._is_taken(domain):
             return False
@@ -290,7 +291,7 @@ class _Simulation:
         return total > tried and grown
 
     def _is_taken(self, domain: str) -> bool:
-        """Return whether another gang uses a domain exclusively after the ends so far."""
+        """Return whether another gang uses a domain exclusively after the ends simulated so far."""
         return self._holders[domain] > 0 or (domain in self._ask.taken and domain not in self._holders)
 
     def _total(self, domain: str) -> int:

@@ -198,7 +198,7 @@ class PlanState:
     def sum_by_domain(self, search_level: SearchLevel) -> None:
         """Prepare `totals` and `count_around`: add up how many members fit in each domain of a search level.
 
-        The same is done for the wider domains around them. Without this call, `totals` and `count_around` do it
+        The same is done for the wider domains around them. If this was not called, `totals` and `count_around` do it
         themselves, one level at a time.
         """
         for key in {search_level.key, *self._list_wider_keys(search_level)}:
@@ -247,7 +247,7 @@ class PlanState:
     def count_around(self, placement: Placement, search_level: SearchLevel) -> tuple[int, ...]:
         """Return how many members fit in each wider domain that contains the placement, the narrowest domain first.
 
-        The wider domains are those of the other levels that the gang names. Without any the result is ().
+        The wider domains are those of the other levels that the gang names; () if it names none.
         """
         if placement.names is None:
             return ()

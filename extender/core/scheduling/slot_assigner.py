@@ -203,7 +203,8 @@ class SlotAssigner:
         """Return the names of nodes that a pod may use in a cycle: a subset of ``names``, in their order.
 
         They are in the cycle's domain, are not among the nodes to which no slot of the cycle may move
-        (`BindingCycle.closed`), and were not refused for such a pod. Free resources are not checked.
+        (`BindingCycle.closed`), and neither kube-scheduler nor a kubelet has refused them for a pod with equal requests
+        and constraints. Free resources are not checked.
         """
         reservation, nodes, key = cycle.reservation, self._store.nodes, cycle.group.topology_key
         inside = (name for name in names if name in nodes and name not in cycle.closed)

@@ -384,10 +384,11 @@ class UnschedulableGroups:
     def _list_helped_in_namespace(
         self, hint: QueueingHint, waiting: _GroupsOfHint, freed: Freed | None, withdrawn: Freed | None
     ) -> set[GroupKey]:
-        """Return the next groups to wake, a few at a time, of those that share one hint because of their namespace.
+        """Return the next groups to wake, a few at a time, of a namespace that has too many hints.
 
-        It is unknown which nodes help them. So each group is returned once after resources were freed on any node
-        that they may use. ``freed`` and ``withdrawn`` are those of `wake`.
+        The groups ``waiting`` share one ``hint`` though they differ, so it is unknown which nodes help them. Each group
+        is returned once after resources were freed on any node that they may use. ``freed`` and ``withdrawn`` are those
+        of `wake`.
         """
         if _frees_any(hint, freed):
             waiting.not_woken.update(dict.fromkeys(waiting.needs))

@@ -209,8 +209,9 @@ class Preemptions(Feature):
     ) -> Decision | Verdict | None:
         """Continue the search for victims of a gang that still waits.
 
-        Return victims and plan when the search has found them, else the verdict to report. ``said`` is the planner's
-        last verdict about the gang; the result of the last search is added to its detail. None if there is neither.
+        Return victims and plan when the search has found them, else the verdict to report: ``said``, which is the
+        planner's last verdict about the gang, with the result of the last search in its detail. Return None if no
+        search has ended just now, and ``said`` is None.
         """
         search = gang.memory.find(Search)
         if said is not None and search is not None:
@@ -222,8 +223,8 @@ class Preemptions(Feature):
     def list_requeues(self) -> Work[Iterable[GroupKey]]:
         """Return the gangs whose search has to be repeated, because there may be victims for them by now.
 
-        They are the return value of a generator. The core plans these gangs again, and calls `post_filter` if they
-        still do not fit.
+        The method is a generator, as for all work that a feature may do in steps (`Work`), and the gangs are its return
+        value. The core plans these gangs again, and calls `post_filter` if they still do not fit.
         """
         due = self.pop_due(self._groups.states)
         for group in due:
@@ -243,7 +244,7 @@ class Preemptions(Feature):
         """Remove the condition DisruptionTarget from victims of earlier terms that are not evicted any more.
 
         These are the victims of ``dropped``, i.e. of records that could not be continued, and victims that no record
-        names.
+        names. The core calls this once per term, after the recovery from records and before it plans any gang.
         """
         for record in dropped:
             await self.stage.spare_victims(record)
