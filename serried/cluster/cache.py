@@ -635,7 +635,8 @@ class Store:
     def _extend_again(self, rule: Rule) -> int:
         """Compute again what all rules add to the nodes that one rule reports as changed (`Rule.take_changed_nodes`).
 
-        Return the number of these nodes; there may be more for a next call.
+        For instance one rule adds the volume limits of CSI drivers to a node's allocatable. Return the number of these
+        nodes; there may be more for a next call.
         """
         names = rule.take_changed_nodes()
         for name in names:

@@ -85,8 +85,8 @@ def describe_refused(
     """Return the verdict of a gang that lacks members because kube-scheduler rejects them on every node.
 
     ``need`` is the number of members that it needs. ``dropped`` are members that had a slot when kube-scheduler
-    rejected them. ``beside`` is a phrase that the verdict appends, such as `` while other members of the gang have
-    nodes``; "" for none.
+    rejected them. ``beside`` is a phrase for the verdict that says in which situation that was, such as "while other
+    members of the gang have nodes"; "" for none.
     """
     unclaimed = next((pod for pod in group_members.refused if pod.unclaimed), None)
     if unclaimed is not None:
