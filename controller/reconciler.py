@@ -158,7 +158,7 @@ class Renewals:
         return True
 
     def forget(self, owner_key: OwnerKey) -> None:
-        """Drop what is known about an owner that was deleted."""
+        """Forget for which change the objects of a Job were deleted last, because the Job was deleted itself."""
         self._renewed.pop(owner_key, None)
 
     def _is_idle(self, job: Job, action: DesiredAction) -> bool:
@@ -220,7 +220,7 @@ class OwnerEvents:
         self._failing.discard(owner_key)
 
     def forget(self, owner_key: OwnerKey) -> None:
-        """Drop what is known about an owner that was deleted."""
+        """Forget which events an owner has got, because the owner was deleted."""
         self._messages.pop(owner_key, None)
 
 
@@ -243,9 +243,9 @@ def is_made_by_upstream(workload: Workload, owner: Owner) -> bool:
 
 
 class UpstreamJobs:
-    """Decides which Jobs are left to kube-controller-manager, which creates Workloads, too, if its gate is on.
+    """Decides for which Jobs kube-controller-manager, not Serried, is expected to create the Workload.
 
-    One per reconciler.
+    kube-controller-manager does so if its feature gate WorkloadWithJob is on. One per reconciler.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -261,14 +261,14 @@ class UpstreamJobs:
         self.is_seen = self.is_seen or any(is_made_by_upstream(workload, owner) for workload in workloads)
 
     def forget(self, owner_key: OwnerKey) -> None:
-        """Drop what is known about an owner that was deleted."""
+        """Forget since when a Job is left to kube-controller-manager, because the Job was deleted."""
         self._left_since.pop(owner_key, None)
 
     def seconds_to_wait(self, owner: Owner) -> float:
         """Return for how many seconds the owner is still left to kube-controller-manager; 0 if it is not left to it.
 
-        The time begins with the first call for the owner. If it ends without a Workload, kube-controller-manager's gate
-        is taken to be off, also for all other Jobs.
+        The time begins with the first call for the owner. If it ends without a Workload, kube-controller-manager's
+        feature gate WorkloadWithJob is taken to be off, also for all other Jobs.
         """
         if not self.manages(owner):
             return 0.0
@@ -286,7 +286,8 @@ class UpstreamJobs:
         """Return whether kube-controller-manager is expected to make the Workload of this owner.
 
         That is so for a Job that it manages, that has no controlling owner, and whose name is short enough for
-        upstream's template name. False for all owners while the gate seems to be off.
+        upstream's template name. False for all owners while kube-controller-manager's feature gate WorkloadWithJob
+        seems to be off.
         """
         if not self.is_seen or not isinstance(owner, Job) or owner.managed_by:
             return False
@@ -306,7 +307,7 @@ _WRITES_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of a task that did not fail."""
+    """The outcome of the reconciliation of one owner, if it did not fail: of one task of the controller's loop."""
 
     created: bool = False
     """True if the task has created an object."""
@@ -527,7 +528,7 @@ class Reconciler:
     # --- creating --------------------------------------------------------------------------------------------------
 
     async def _postpone_create(self, owner: Owner, create: Create) -> Result | None:
-        """Return the result of the task if ``create`` must not be sent now, None if it may be sent.
+        """Return the result of this reconciliation if ``create`` must not be sent now, None if it may be sent.
 
         There are two reasons not to send it now. The owner may be left to kube-controller-manager for some seconds. Or
         ``create`` is the Workload of a parent that may get none now (`_stop_if_started`), as its pods have started.
@@ -539,7 +540,7 @@ class Reconciler:
         return None
 
     async def _stop_if_started(self, parent: Parent) -> Result | None:
-        """Return the result of the task if no Workload may be created for the parent; None if one may.
+        """Return the result of this reconciliation if no Workload may be created for the parent; None if one may.
 
         None may be created once a pod of the parent has started, because it did not start as part of a gang, or if the
         parent has changed during this call. The pods are read from the API server, because only some are watched.

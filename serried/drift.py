@@ -109,7 +109,10 @@ class _Pace:
 
 
 class Comparison:
-    """Compares the Store of ``feed`` with the API server on request. ``sleep`` waits for a number of seconds."""
+    """Compares the Store with the API server on request.
+
+    ``feed`` runs the watches that keep the Store up to date. ``sleep`` waits for a number of seconds.
+    """
 
     def __init__(
         self, client: ApiClient, feed: Feed, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -123,7 +126,7 @@ class Comparison:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds that can be compared: those that the feed watches at the moment."""
+        """The kinds that can be compared: those that are watched for the Store at the moment."""
         return self._feed.followed
 
     async def compare(self, kinds: Iterable[Kind]) -> list[Drift]:
@@ -195,7 +198,10 @@ class Comparison:
 
 
 def _compare_object(channel: Channel[Any, Any], obj: JSON) -> Difference | None:
-    """Return how the Store differs from ``obj``, an object at the API server; None if it does not."""
+    """Return how the Store differs from ``obj``, an object as the API server has it; None if it does not.
+
+    ``channel`` has the decoder for the kind of the object, and the Store's map of the objects.
+    """
     held = channel.held.get(channel.identify(obj))
     if held is not None and held.version and held.version == obj["metadata"].get("resourceVersion"):
         return None

@@ -165,7 +165,10 @@ class DeviceTaintRule:
         return self.may_apply_in(pool) and self.device in {"", device}
 
     def may_apply_in(self, pool: "PoolId") -> bool:
-        """Return whether the rule puts its taint on devices of this pool: on all, or on the one that it names."""
+        """Return whether the rule selects this pool, so that it may put its taint on devices there.
+
+        If the rule also names a device, only that device of the pool gets the taint, if it exists.
+        """
         return self.selects and self.driver in {"", pool.driver} and self.pool in {"", pool.name}
 
 
@@ -478,6 +481,8 @@ def _decode_claim_template(obj: Raw) -> tuple[Key, ClaimSpec]:
 @dataclass(frozen=True, slots=True)
 class HypotheticalClaims:
     """Claims and claim templates that do not exist yet, but would if a user created the objects of a what-if question.
+
+    Such a question is whether a gang would be scheduled if certain objects were created; nothing is created for it.
 
     ``volumes`` are PersistentVolumeClaims, ``devices`` ResourceClaims. Existing objects with the same key take
     precedence.

@@ -20,7 +20,10 @@ Work = Generator[None, None, Result]
 
 
 def finish(work: Work[Result]) -> Result:
-    """Run all steps of the work without a pause. Return the result."""
+    """Run a generator (``work``), which yields after each of its steps, to its end without a pause.
+
+    Return the value that the generator returns.
+    """
     while True:
         try:
             next(work)

@@ -61,9 +61,9 @@ class CertificateFiles:
 class ReloadingContext(ssl.SSLContext):
     """An SSL context for listeners that uses new content of its files without a restart.
 
-    It creates a whole new context (``current``) when the files have changed, instead of loading the new files into the
-    old one. That could combine the new certificate with the old key for a moment, and clients whose certificates the
-    old CA had signed could resume their sessions. Creating it raises CertificateError if the files cannot be used.
+    When the files have changed, they are loaded into a whole new context (``current``). If they were loaded into the
+    old context, it could use the new certificate with the old key for a moment, and clients whose certificates the old
+    CA had signed could resume their sessions. The constructor raises CertificateError if the files cannot be used.
     """
 
     def __new__(cls, files: CertificateFiles) -> "ReloadingContext":  # noqa: ARG004 - __init__ takes them

@@ -60,9 +60,9 @@ class SearchLimit:
 class BudgetReprieve:
     """Selects victims in one domain such that the quorum fits and no limit for evictions is exceeded.
 
-    ``removal`` is the simulated domain; nothing may be removed from it yet. ``units`` are the candidates. ``limits``
-    has the number of allowed evictions per PodDisruptionBudget or gang. The selection does not depend on the order of
-    units.
+    ``removal`` is the simulated domain; nothing may be removed from it yet. ``units`` are the candidates: a unit has
+    the pods that are evicted together. ``limits`` has the number of allowed evictions per PodDisruptionBudget or gang.
+    The selection does not depend on the order of units.
     """
 
     def __init__(
@@ -112,10 +112,10 @@ class BudgetReprieve:
         return [*free, *self._gone]
 
     def _split_by_budget(self) -> list[EvictionUnit]:
-        """Split the units. Return those that may all be evicted, whichever others are.
+        """Split the candidates. Return the units of which all may be evicted, whichever other units are evicted.
 
-        No budget of these covers more of the candidates than it allows evictions. The other units become ``_scarce``:
-        only some of them may be evicted.
+        They are under no budget, or only under budgets that allow to evict all candidates under them. The other units
+        become ``_scarce``: only some of them may be evicted.
         """
         wanted: dict[Budget, int] = {}
         for unit in self._units:
@@ -362,7 +362,8 @@ def _are_alike(units: Sequence[EvictionUnit], gangs: Mapping[GroupKey, object]) 
     """Return whether the units differ at most in node and age, so that an exchange of victims need not be tried.
 
     The first choice of victims has already compared the nodes and ages of such units.
-    ``gangs`` has the gangs that can lose their quorum. Units of these are never alike.
+    ``gangs`` has the running gangs that have a quorum now, so that evictions could take it from them. Units of these
+    gangs are never alike.
     """
     first = units[0]
     return all(
@@ -379,7 +380,8 @@ def _are_alike(units: Sequence[EvictionUnit], gangs: Mapping[GroupKey, object]) 
 def _list_gangs(units: Iterable[EvictionUnit], gangs: Mapping[GroupKey, object]) -> list[list[EvictionUnit]]:
     """Return the units of each gang that has at least two of them, one list per gang.
 
-    Only the gangs that are keys of ``gangs`` count: those that can lose their quorum.
+    Only the gangs that are keys of ``gangs`` count: running gangs that have a quorum now, which evictions could take
+    from them.
     """
     members: dict[GroupKey, list[EvictionUnit]] = {}
     for unit in units:

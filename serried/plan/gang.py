@@ -51,7 +51,8 @@ def measure(state: PlanState, search_level: SearchLevel, placement: Placement) -
     """Place the gang in one domain as a test.
 
     Return the `Candidate` with how many members get a node, how many more fit etc. In contrast to `estimate`, it counts
-    members that really get a node, by `pack` if counts are not exact.
+    members that really get a node. If the numbers of members that fit on the nodes do not say that exactly, as with
+    several shapes or with rules between members, nodes are assigned as a test (`pack`).
     """
     best_case = estimate(state, search_level, placement)
     nodes: Mapping[str, str] = {}
@@ -134,9 +135,10 @@ def score(candidate: Candidate, style: Style) -> tuple[int, int, int, tuple[int,
 
 
 def choose(state: PlanState, search_level: SearchLevel, placements: Iterable[Placement]) -> Candidate | None:
-    """Return the best placement of a search level that holds the quorum, as a `Candidate`; None if none does.
+    """Return the best of the ``placements`` that hold the quorum, as a `Candidate`; None if none does.
 
-    Placements are measured in the order of their estimates, until no remaining estimate is better than the best result.
+    ``search_level`` is the level of the topology, such as rack, whose domains the placements are. Placements are
+    measured in the order of their estimates, until no remaining estimate is better than the best result.
     """
     style = state.ask.style
     best_cases = feasible(estimate_each(state, search_level, placements), state.ask.need)
@@ -167,7 +169,7 @@ def plan_gang(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = 
     """Return nodes for at least ``ask.need`` members in one domain, or the verdict why that is impossible.
 
     Further members are placed as far as they fit into the same domain. With ``need`` 0 (the quorum is running) one
-    placed member is enough for a plan. ``capacity`` has counts of earlier plans; without it all nodes are counted.
+    placed member is enough for a plan. ``capacity`` has counts of earlier plans; if it is None, all nodes are counted.
 
     The result does not depend on the order of nodes. It is exact for members of one shape, and for a few dozen members
     of several shapes. For more, the verdict may say that the gang does not fit although it would; a plan is always

@@ -56,7 +56,7 @@ class PlanRule(ABC):
     def admits(self, kind: MemberClass, name: str) -> bool:
         """Return whether one more of the equal members ``kind`` may be placed on a node besides those placed so far.
 
-        The node must not be in ``closed``, which is not checked again.
+        The caller must have checked ``closed``, the nodes that the members may not use wherever other members are.
         """
 
     @abstractmethod
@@ -111,7 +111,10 @@ class PlanRule(ABC):
         return self.admits(kind, name)
 
     def join_wave(self, kind: MemberClass, name: str) -> None:
-        """Place one of the equal members ``kind`` on a node, as part of the wave that `begin_wave` began."""
+        """Place one of the equal members ``kind`` on a node, as part of the wave that `begin_wave` began.
+
+        A wave has members that kube-scheduler may try in any order.
+        """
         self.place(kind, name)
 
 
@@ -151,9 +154,9 @@ class PlanRuleType:
     """
 
     def may_concern(self, classes: Collection[MemberClass]) -> bool:
-        """Return whether the rule may concern any of these members, grouped by shape.
+        """Return whether this kind of rule, e.g. anti-affinity, may concern any of these members, grouped by shape.
 
-        If not, the plan does not need it.
+        If not, the plan does not need a rule of this kind.
         """
         if not any(getattr(kind.shape, self.shape_field) or self._has_amount(kind) for kind in classes):
             return False
@@ -164,7 +167,7 @@ class PlanRuleType:
 
 
 def has_rules(snapshot: Snapshot, classes: Collection[MemberClass]) -> bool:
-    """Return whether any rule may concern these members, grouped by shape.
+    """Return whether any rule, e.g. anti-affinity or topology spread, may concern these members, grouped by shape.
 
     If so, free resources alone do not decide where the members fit.
     """
@@ -183,7 +186,8 @@ def is_affected_by(snapshot: Snapshot, amount: str, classes: Iterable[MemberClas
 def read_rules(snapshot: Snapshot, classes: Sequence[MemberClass]) -> "GangRules | None":
     """Create the rules that concern these members, which are grouped by shape. Return None if there are none.
 
-    The rules are ready to use: `count` is called.
+    Such a rule restricts nodes e.g. by anti-affinity or topology spread. The rules are ready to use: the function has
+    called `PlanRule.count` of each.
     """
     rules = [each.make(snapshot, classes) for each in snapshot.rules if each.may_concern(classes)]
     for rule in rules:
@@ -194,6 +198,7 @@ def read_rules(snapshot: Snapshot, classes: Sequence[MemberClass]) -> "GangRules
 class GangRules:
     """The rules that concern the members of one gang during one plan, used like one rule. There is at least one.
 
+    A rule restricts nodes beyond free resources, e.g. by anti-affinity or topology spread.
     `read_rules` creates them for each plan.
     """
 

@@ -172,7 +172,7 @@ class CycleRunner:
         return bool(reservation.committed) and not any(pod.pending for pod in members)
 
     async def drive(self, cycle: BindingCycle) -> None:
-        """Run a cycle from its present stage to its end, then delete its record.
+        """Run a cycle from its present stage, such as GATHERING or BINDING, to its end, then delete its record.
 
         An internal error is logged, and does not end the task; only cancellation does.
         """
@@ -429,8 +429,9 @@ class CycleRunner:
     async def _roll_forward(self, cycle: BindingCycle, uid: str, commit_check: _CommitCheck) -> None:
         """Bind one committed member (UID), with retries until it is bound or dropped.
 
-        While no Binding of the commit was sent, return at the first refusal by ``commit_check`` or the permit, as the
-        caller then checks the whole commit again. Afterwards, also return once the quorum is bound without this member.
+        While no Binding of the commit was sent, return when ``commit_check`` or the check of this member (`Permit`)
+        refuses the Binding, as the caller then checks the whole commit again. Afterwards, also return once the quorum
+        is bound without this member.
         """
         attempts = Attempts(_ROLL_FORWARD)
         while uid in cycle.reservation.slots and uid not in cycle.bound and not cycle.over and not commit_check.refused:
@@ -487,10 +488,11 @@ class CycleRunner:
     async def send(
         self, cycle: BindingCycle, uid: str, refuse_commit: Callable[[], Refusal | None] = lambda: None
     ) -> BindResult:
-        """Send the Binding of one member (UID) if the permit allows it, and update the cycle from the answer.
+        """Send the Binding of one member (UID) if it still may be bound, and update the cycle from the answer.
 
-        Return the outcome; never raise ApiError. ``refuse_commit`` is called before the permit is asked; if it returns
-        a refusal, the Binding is not sent.
+        Right before the request, ``refuse_commit`` and then `Permit` (Serried's own check of the slot, the PodGroup,
+        the quorum and the term) are called. If one of them returns a refusal, the Binding is not sent. Return the
+        outcome; never raise ApiError.
         """
         slot = cycle.reservation.slots[uid]
         node, pod = slot.node, Key(cycle.group.key.namespace, slot.name)
@@ -571,8 +573,8 @@ class CycleRunner:
     async def bind_surplus(self, cycle: BindingCycle, uid: str) -> None:
         """Bind a member (UID) beyond the quorum, which needs no commit, and answer its open bind call.
 
-        If the permit refuses the Binding, the member gets another slot or is dropped. The caller has called
-        `BindingCycle.start_sending` for the member before.
+        If Serried's own check before the Binding (`Permit`) refuses it, the member gets another slot or is dropped. The
+        caller has called `BindingCycle.start_sending` for the member before.
         """
         member = cycle.member(uid)
         call = member.call
@@ -592,7 +594,7 @@ class CycleRunner:
             self._reassign_refused(cycle, uid, sent.refusal)
 
     def _reassign_refused(self, cycle: BindingCycle, uid: str, refusal: Refusal) -> None:
-        """Give a member beyond the quorum another slot, or drop it, because the permit has refused its Binding.
+        """Give a member beyond the quorum another slot, or drop it, because ``refusal`` says that it may not be bound.
 
         If the reason is that this instance no longer leads, end the cycle here without a write.
         """

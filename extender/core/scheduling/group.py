@@ -30,13 +30,17 @@ M = TypeVar("M", bound=Memory)
 
 
 class Memories(dict[type[Memory], Memory]):
-    """The objects in which features remember facts about one group, by their class, a subclass of `Memory`.
+    """The objects in which features remember facts about one group, by the class of the object.
 
-    Empty for a group about which no feature remembers anything.
+    A feature is a part of the extender that the core knows only by an interface, such as preemption. Each defines a
+    subclass of `Memory` for what it remembers. Empty for a group about which no feature remembers anything.
     """
 
     def get_or_create(self, kind: type[M]) -> M:
-        """Return what a feature remembers of the group, as an object of its class. Create the object if need be."""
+        """Return the object of class ``kind`` in which a feature remembers facts about the group.
+
+        Create it if there is none yet.
+        """
         found = self.find(kind)
         if found is None:
             found = kind()
@@ -44,7 +48,10 @@ class Memories(dict[type[Memory], Memory]):
         return found
 
     def find(self, kind: type[M]) -> M | None:
-        """Return what a feature remembers of the group, as an object of its class; None if it remembers nothing."""
+        """Return the object of class ``kind``, in which a feature remembers facts about the group.
+
+        Return None if there is no such object.
+        """
         found = self.get(kind)
         return found if isinstance(found, kind) else None
 
@@ -140,8 +147,9 @@ class GroupState:
     def find_rejection(self, waiting: Iterable[Pod], now: float, cluster: Cluster) -> str:
         """Return kube-scheduler's message if it had no node for one member while other members had theirs, else "".
 
-        Such a gang could not start even with free resources. The message counts until that member is no longer in
-        ``waiting`` (the members without a node), or the reason has ended. The next try after that plans the gang even
+        Such a gang could not start even with free resources. The message no longer counts when that member is not in
+        ``waiting`` (the members without a node), or when the rejection has ended: by time, or in most cases as soon as
+        kube-scheduler says that only resources are missing for the member. The next try after that plans the gang even
         if nothing else has changed.
         """
         if self.refusals.rejection is None:
@@ -306,7 +314,7 @@ class Groups:
     def note_task_done(self, key: GroupKey) -> None:
         """Note that a planning task of a group has ended, and have the group considered again.
 
-        If it has a binding cycle, slots for its members without one are planned again.
+        If the group has a binding cycle, its members without a slot are planned again.
         """
         state = self.states.get(key)
         if state is not None and state.cycle is not None:

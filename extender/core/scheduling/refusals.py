@@ -244,7 +244,8 @@ class Refusals:
         """Note that members with the requests and constraints of ``pod`` are not to be planned on a node any more.
 
         Filter has answered the node for the pod, and then a later plugin or extender has rejected it. No pods are
-        evicted there either: that would not help. ``evicted`` is True if victims were evicted before the rejection.
+        evicted there either: that would not help. ``evicted`` is True if victims were evicted before the rejection;
+        then evictions are forbidden for longer.
         """
         said = Fact(math.inf, cluster.nodes.get(node), Refuser.AFTER_FILTER, pod.said, pod.uid)
         self.excluded[pod.shape, node] = said
@@ -289,7 +290,7 @@ class Refusals:
         The next plans avoid the nodes ``beside`` for members with the requests and constraints of ``pod``: usually the
         whole domain, or ``mates`` and the node planned for ``pod``. ``beside`` is empty if only kube-scheduler can
         count what the pod requests. ``text`` is kube-scheduler's message. ``evicted`` is True if victims were evicted
-        for this try.
+        for this try; then the rejection counts for longer, and no condition of the pod ends it.
         """
         for node in beside:
             self.exclude_node(pod.shape, node, cluster, beside_mates=True)
@@ -344,10 +345,10 @@ class Refusals:
     # --- ending facts ------------------------------------------------------------------------------------------
 
     def end_exclusions_at(self, until: float) -> None:
-        """Let plans use all nodes that were refused for members again from the loop time ``until``.
+        """Set an end for refusals of nodes that have no time limit yet: the loop time ``until``.
 
-        A refusal that has a time limit already keeps its own limit. Called when the gang fits on no other node, so that
-        it is not stuck for ever.
+        From then on plans may use these nodes again. Called when the gang fits on no other node, so that it is not
+        stuck for ever.
         """
         self.excluded = {
             key: replace(fact, until=until) if fact.until == math.inf else fact for key, fact in self.excluded.items()
@@ -383,7 +384,7 @@ class Refusals:
         return ""
 
     def find_exclusions(self, pods: Collection[Pod], now: float, cluster: Cluster) -> Exclusions:
-        """Return the nodes on which these members must not be planned, as far as the reasons still hold."""
+        """Return the nodes on which these members must not be planned, because of refusals that have not ended."""
         self.excluded = _drop_ended(self.excluded, now, cluster)
         if not self.excluded:
             return NO_EXCLUSIONS
@@ -397,7 +398,9 @@ class Refusals:
         return Exclusions(pairs, for_all)
 
     def find_exempt(self, pods: Iterable[Pod], now: float, cluster: Cluster) -> frozenset[str]:
-        """Return the nodes on which no pod may be evicted for at least one of these members.
+        """Return the nodes that are exempt from evictions for at least one of these members.
+
+        On such a node no pod may be evicted for that member.
 
         An exemption ends by time, or once the Node or a pod that it depends on has changed. Ended ones are dropped.
         """

@@ -100,7 +100,8 @@ class RefusedEvictions:
 class VictimCandidates:
     """All units that a search for victims may choose from, with the limits for the choice (``allowances``).
 
-    The limits are how many pods each PodDisruptionBudget allows to evict, and how many members each gang may lose.
+    A unit is a set of pods that are evicted together, often one pod. The limits are how many pods each
+    PodDisruptionBudget allows to evict, and how many members each gang may lose.
     """
 
     units: tuple[EvictionUnit, ...]
@@ -129,7 +130,7 @@ class Units:
     def list_candidates(
         self, preemptor: GroupKey, gone: AbstractSet[str] = frozenset(), limit: Limit | None = None
     ) -> VictimCandidates:
-        """Return all units of the cluster except those of the gang ``preemptor``.
+        """Return all units of the cluster, i.e. pods that are evicted together, except those of the gang ``preemptor``.
 
         Pods that are being deleted are left out, as they free their resources anyway. Left out, too, are pods that are
         already victims, to be evicted for whichever gang, and the pods with the UIDs ``gone``; they are subtracted from
@@ -202,7 +203,8 @@ class Units:
     def is_current(self, unit: EvictionUnit) -> bool:
         """Return whether a unit can be evicted now just as when it was found: same pods, same nodes, no new protection.
 
-        Used when a search has ended, as the cluster may have changed during it.
+        A unit has the pods that are evicted together. Used when a search has ended, as the cluster may have changed
+        during the search.
         """
         if unit.planned:
             planned = self._find_planned(unit.gang)
@@ -225,7 +227,8 @@ class Units:
     def _find_planned(self, key: GroupKey | None) -> EvictionUnit | None:
         """Return the unit of a gang that is planned but not bound; None if its slots cannot be taken over.
 
-        They can only if no member is bound, its cycle is not committed, and no pods were evicted for it.
+        The slots can only be taken over if no member of the gang is bound, its cycle is not committed, and no pods were
+        evicted for it.
         """
         state = self._states.states.get(key) if key is not None else None
         cycle = state.cycle if state is not None else None

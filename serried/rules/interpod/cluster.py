@@ -226,11 +226,11 @@ class MatchingPods(Rule):
                 discard(places, (pod.namespace, pod.labels[key]), pod.uid)
 
     def list_reached(self, shape: Shape) -> Collection[str]:
-        """Return the names of the pseudo resources by which a pod of this shape affects waiting pods on other nodes.
+        """Return the names of pseudo resources by which a pod of this shape affects where waiting pods fit.
 
-        They stand for the rules that select the pod, and for its own anti-affinity, which excludes other pods. When
-        such a pod is bound or ends, the gangs that these names concern are planned again
-        (`serried.api.interpod.list_affected_names`).
+        Only effects on more nodes than the pod's own are included. The names stand for the rules that select the pod,
+        and for its own anti-affinity, which excludes other pods. When such a pod is bound or ends, the gangs that these
+        names concern are planned again (`serried.api.interpod.list_affected_names`).
         """
         return find_affecting_names(shape.requests)
 
@@ -255,11 +255,12 @@ class MatchingPods(Rule):
                 self._reached[amount] = self._recounts.mark()
 
     def take_changes(self) -> RuleChanges | None:
-        """Return some of the changes since the last call, as far as they are known; None if there are none.
+        """Recount a portion of the queued pods, and return the changes that are known then; None if none is left.
 
-        In the result ``recounted`` are pods that other rules select than before. ``reached`` are the pseudo resources
-        of rules by which waiting pods may fit on other nodes now. ``pods`` are the UIDs of waiting pods that may be
-        planned from now on, because all pods that their rules select are counted.
+        Further calls return the other changes. In the result ``recounted`` are pods that other rules select than
+        before. ``reached`` are the pseudo resources of rules by which waiting pods may fit on other nodes now. ``pods``
+        are the UIDs of waiting pods that may be planned from now on, because all pods that their rules select are
+        counted.
         """
         if not self._recounts and not self._reached and not self._uncounted:
             return None
@@ -300,7 +301,8 @@ class MatchingPods(Rule):
     def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: ARG002 - there is one kind
         """Handle a new state of the watch for namespaces, which are needed for rules that select namespaces by labels.
 
-        While namespaces are not known, such rules are left to kube-scheduler. ``why`` is not used.
+        While namespaces are not known, such rules are left to kube-scheduler. ``kind`` is always Namespace. ``why`` is
+        not used.
         """
         seen = state is KindState.KNOWN
         if state not in {KindState.IDLE, KindState.LISTING} and seen is not self._sees_namespaces:
@@ -389,7 +391,7 @@ class MatchingPods(Rule):
     def _update_waiting(self) -> None:
         """Begin to remember waiting members if running pods have anti-affinity, which may exclude members.
 
-        If no running pod has any, forget them, and handle only pods with rules of their own.
+        If no running pod has anti-affinity, forget the waiting members, and handle only pods with rules of their own.
         """
         if self._repelling and self.concerns is _HAS_RULES:
             self.concerns = may_be_repelled
@@ -486,7 +488,7 @@ class _MatchingIndex:
     def add(self, matching: Matching) -> bool:
         """Add what a rule selects, so that `find` finds it.
 
-        Return True if it requires a label whose key no other entry in the index requires.
+        Return True if ``matching`` requires a label whose key no other entry in the index requires.
         """
         for place in _list_places(matching):
             self._by_place.setdefault(place, {})[matching] = None
@@ -499,7 +501,7 @@ class _MatchingIndex:
     def drop(self, matching: Matching) -> bool:
         """Remove what a rule selects, if it is in the index.
 
-        Return True if it was the last entry with its label key.
+        Return True if ``matching`` was the last entry that required a label with its key.
         """
         if matching not in self:
             return False
