@@ -112,8 +112,8 @@ def differs_from_level(level: str, table: LevelTable, observed: Observed) -> boo
     """Return whether the owner's existing objects were made for another required topology than ``level``.
 
     A level is a name such as ``rack`` that an owner may use in place of a node label. ``table`` says which labels may
-    stand for each level in this cluster. The result is True if one object requires no topology, or a label that stands
-    for another level.
+    stand for each level in this cluster. The result is True if one object requires no topology, or a label that may
+    stand for another level. A label that stands for no level does not count as different.
     """
     made = {each.topology_key for each in list_groups_and_templates(observed)}
     others = (labels for name, labels in table.candidates.items() if name != level)
@@ -392,7 +392,9 @@ class Reconciler:
     def action_of(self, owner: Owner) -> DesiredAction:
         """Return what the controller has to do for an owner in the Store.
 
-        That is NONE (nothing) for a Job whose parent is the gang, such as a Job of a JobSet.
+        The values of `DesiredAction` are to create Workload and PodGroups (START, TRACK), to create missing PodGroups
+        only (COMPLETE), to delete Serried's objects (RELEASE), or nothing (NONE). It is NONE for a Job whose parent,
+        such as a JobSet, is the gang.
         """
         if isinstance(owner, Job):
             if self.store.membership.governs_job(owner):

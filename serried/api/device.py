@@ -482,7 +482,7 @@ def _decode_claim_template(obj: Raw) -> tuple[Key, ClaimSpec]:
 class HypotheticalClaims:
     """Claims and claim templates that do not exist yet, but would if a user created the objects of a what-if question.
 
-    Such a question is whether a gang would be scheduled if certain objects were created; nothing is created for it.
+    Such a question is whether and where a gang would fit if certain objects were created. Nothing is created for it.
 
     ``volumes`` are PersistentVolumeClaims, ``devices`` ResourceClaims. Existing objects with the same key take
     precedence.

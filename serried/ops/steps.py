@@ -33,7 +33,7 @@ def finish(work: Work[Result]) -> Result:
 
 
 def sort_in_steps(items: Iterable[Item], key: Callable[[Item], Any]) -> Work[list[Item]]:
-    """Sort the items by ``key``, one step for each 500 of them; the result of the generator is the sorted list."""
+    """Sort the items by ``key``. The generator yields after each 500 of them, and returns the sorted list."""
     rest = iter(items)
     runs: list[list[Item]] = []
     while run := list(islice(rest, _ITEMS_PER_STEP)):

@@ -1,7 +1,8 @@
 """The task of one binding cycle: nominate, gather the quorum at bind, commit, bind.
 
-`CycleRunner.carry_out` starts `CycleRunner.drive` for each `StartCycle` effect; `drive` runs until the cycle has ended.
-Only a plan with victims is recorded before its commit (docs/decisions/0041-two-writes-a-gang.md).
+The scheduling code requests a cycle by the effect `StartCycle`. `CycleRunner.carry_out` then starts
+`CycleRunner.drive`, which runs until the cycle has ended. Only a plan with victims is recorded before its commit
+(docs/decisions/0041-two-writes-a-gang.md).
 
 At each await the cluster may change or the process may die. Then, by the stage of the cycle:
 
