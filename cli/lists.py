@@ -164,8 +164,9 @@ def show_decisions(
 async def _list_decisions(debug: DebugApi, wanted: Name | None, namespace: str) -> list[Document]:
     """Return the extender's recorded decisions, newest first: about the gang ``wanted``, or about many if it is None.
 
-    Then the gangs are those of ``namespace``, or of all namespaces if it is "". Namespaces whose pods the user may not
-    list are left out. Raises CommandError if no gang is named ``wanted`` and no decision about it is recorded.
+    If it is None, decisions about all gangs of ``namespace`` are returned ("" for all namespaces), except in namespaces
+    whose pods the user may not list. Raises CommandError if no gang is named ``wanted`` and no decision about it is
+    recorded.
     """
     if wanted is None:
         decisions = [(namespace_of(each["group"]), each) for each in await debug.get("decisions", _ALL)]

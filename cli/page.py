@@ -98,7 +98,7 @@ def show_page(port: Port = 0, *, no_browser: NoBrowser = False, target: Target) 
 
 
 def _has_screen() -> bool:
-    """Return whether a window can be opened. Without one, a text browser might start and take over the terminal."""
+    """Return whether a window can be opened. If not, a text browser might start and take over the terminal."""
     return sys.platform in {"darwin", "win32"} or not {"DISPLAY", "WAYLAND_DISPLAY"}.isdisjoint(os.environ)
 
 

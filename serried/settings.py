@@ -135,7 +135,7 @@ BarrierSeconds = Annotated[float, Field(gt=0, lt=900, allow_inf_nan=False), "SEC
 
 
 class CommonSettings(BaseModel):
-    """The settings of both processes."""
+    """The settings that ``serried extender`` and ``serried controller`` have in common."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, frozen=True, defer_build=True)
 

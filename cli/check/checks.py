@@ -1,4 +1,8 @@
-"""The checks of each area. Each check takes the facts in an `Observed` and yields findings, without I/O."""
+"""The checks of ``serried check``, one function for each area, such as `check_nodes` for node labels.
+
+An area is what the option ``--only`` selects. Each function takes the facts in an `Observed` and yields findings,
+without I/O.
+"""
 
 import re
 from collections import defaultdict
@@ -607,10 +611,11 @@ def _check_profiles(seen: Observed, config: SchedulerConfig) -> Iterator[Finding
 
 
 def _check_other_profiles(seen: Observed, config: SchedulerConfig, others: set[str]) -> Iterator[Finding]:
-    """Yield findings if --other-profiles does not name exactly the other profiles of this kube-scheduler (``others``).
+    """Yield findings if --other-profiles does not name exactly the profiles in ``others``.
 
-    The extender evicts pods of these profiles for a gang, because this kube-scheduler then keeps the freed resources
-    for the gang. Another scheduler would give them to its own pods.
+    These are the profiles of this kube-scheduler whose pods Serried does not serve (--scheduler-name). The extender
+    evicts their pods for a gang, because this kube-scheduler then keeps the freed resources for the gang. Another
+    scheduler would give them to its own pods.
     """
     if seen.flags.get("preemption") != "on":
         return

@@ -44,7 +44,8 @@ class Candidacy:
     it acquires the Lease again.
 
     ``may_keep_leading`` is `extender.lead.leadership.Idleness.may_keep_leading`: False if the extender has not planned
-    for too long. It is called every ``check_seconds`` while the Lease is held, and at least once after that.
+    for too long. It is called every ``check_seconds`` while the Lease is held, and at least once after the Lease
+    was lost or released: this call ends the idle time of the term, so that it does not count in the next one.
     ``cancel_requests`` cancels the requests of this term to the API server, and returns when none is in flight.
     ``clock`` returns monotonic seconds.
     """

@@ -214,7 +214,7 @@ class _Inquiry:
 def make_snapshot(store: Store, request: PlanRequest, limit: Limit) -> Snapshot:
     """Return the cluster as the planner would see it now for this request.
 
-    ``limit`` is the time that planning on the snapshot may take.
+    ``limit`` is the time that planning on the snapshot may take; the planner raises TooLong when it is over.
     """
     leaving = KeptSlots(store).list_kept(request.members)
     return replace(store.snapshots.take(request.yielding_priority, request.members, leaving), limit=limit)

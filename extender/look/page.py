@@ -281,8 +281,8 @@ def live_routes(broadcast: Broadcast) -> APIRouter:
 
         Each event is a JSON object. `columns` names the columns of the rows. The first column is the row's number; a
         row with a known number replaces the earlier one. Rows whose numbers are in `nodesGone` or `gangsGone` are
-        deleted. Every other field replaces its earlier value. `reset` is in the first event, `complete` in the last one
-        of the whole state.
+        deleted. Every other field replaces its earlier value. `reset` is in the first event: the reader drops what it
+        knew before. `complete` is in the last event of the whole state; only then the state can be shown.
 
         For a reader with a token the stream ends after `--ops-auth-cache`, with the event `renew`. The reader may
         connect again while the token is valid.

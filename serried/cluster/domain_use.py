@@ -80,9 +80,9 @@ class DomainUse:
 
         The more used a node's domain is, the higher its score. Domains are compared by rank, not by their used share,
         so that a hardly used domain still differs from an empty one. For a topology key, a node that lacks it as a
-        label scores highest: it is in no domain that a gang may need. The score is the average over the keys, without
-        those for which all nodes are equal. If no key is left, all nodes get 0. O(names), and O(keys) for each changed
-        node.
+        label scores highest: it is in no domain that a gang may need. The score is the average over the keys; keys
+        for which all nodes are equal are left out. If no key is left, all nodes get 0. O(names), and O(keys) for each
+        changed node.
         """
         for level in self._levels.values():
             for name in self.changed:

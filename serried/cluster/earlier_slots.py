@@ -22,7 +22,7 @@ from serried.cluster.usage import UsageSource, Vacancies, Vacancy
 class EarlierSlots:
     """Opens vacancies for members that ended before the Store was filled from the API server.
 
-    The Store owns it; the maps passed in are its live maps.
+    The Store owns it. The maps passed in are the Store's own, so they always show its present objects.
     """
 
     nodes: Mapping[str, Node]

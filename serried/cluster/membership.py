@@ -392,8 +392,8 @@ class Membership:
     def groups_controlled_by(self, owner: Owner, replica: str = "") -> list[PodGroup]:
         """Return the PodGroups that an owner controls (by UID), sorted by name.
 
-        With ``replica`` only those for this replica of the owner (such as a LeaderWorkerSet); "" if it has no replicas.
-        PodGroups that are being deleted are returned only if there are no others.
+        Only those for the ``replica`` of the owner (such as one of a LeaderWorkerSet) are returned; with "" only those
+        that are for no single replica. PodGroups that are being deleted are returned only if there are no others.
         """
         for goes in (_LIVE, _DELETING):
             keys = self._groups_by_controller.get((owner_key_of(owner), replica, goes), ())

@@ -143,7 +143,11 @@ class FairQueue(Generic[T]):
         return item
 
     def _resize(self, namespace: str, before: int, now: int) -> None:
-        """Update the bookkeeping after the number of items of a namespace has changed from ``before`` to ``now``."""
+        """Update the sizes, after the number of items of a namespace has changed from ``before`` to ``now``.
+
+        The sizes are the number of all items, the number of items of each namespace, and the largest one of a
+        namespace. A namespace without items is removed.
+        """
         self._count += now - before
         if before:
             del self._sizes[before][namespace]

@@ -218,7 +218,10 @@ class OneByOneSearch:
                         yield kind, name
 
     def _describe(self, name: str) -> tuple[object, ...]:
-        """Return what distinguishes a node in its cell: its free resources, and the classes that may use it."""
+        """Return what distinguishes a node in its cell: its free resources, and the members that may use it.
+
+        For the members it has one True or False for each class, i.e. members of equal shape.
+        """
         used = add(self._census.used(name), self._taken.get(name, {}))
         there = self._census.allocatable(name)
         free = tuple([capacity(there, each) - used.get(each, 0) for each in self._names])
@@ -298,8 +301,8 @@ class _CellQueue:
     def pop(self, placed: int) -> int | None:
         """Remove and return the best cell (by number) with a place for one more member; None without one.
 
-        ``placed`` is the number of members placed so far. Cells that the rules did not allow are tried again only if it
-        has changed since. The caller adds the returned cell again with `add` after placing a member.
+        ``placed`` is the number of members placed so far. Cells that the rules did not allow are tried again only if
+        ``placed`` differs from the last time. After placing a member, the caller adds the returned cell again (`add`).
         """
         while True:
             while self._heap:

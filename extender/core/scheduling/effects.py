@@ -85,9 +85,9 @@ class ActivateIdle:
 
 @dataclass(frozen=True, slots=True)
 class InBackground:
-    """Run a coroutine of a feature in the background. ``begin`` makes it.
+    """Run a coroutine of a feature, i.e. of a plugin of the core such as preemption, in the background.
 
-    It is cancelled when this instance stops leading.
+    ``begin`` makes the coroutine. The coroutine is cancelled when this instance stops leading.
     """
 
     begin: Callable[[], Coroutine[Any, Any, None]]
@@ -95,7 +95,10 @@ class InBackground:
 
 @dataclass(frozen=True, slots=True)
 class LookUpOwner:
-    """Ask the API server whether the owner of a group's waiting pods exists. The ``waiters`` say which pods wait."""
+    """Ask the API server whether the owner of a group's waiting pods exists.
+
+    Each of the ``waiters`` stands for pods that name one owner. If this owner is gone, they need not wait any longer.
+    """
 
     group: GroupKey
     waiters: frozenset[Waiter]
@@ -103,7 +106,7 @@ class LookUpOwner:
 
 @dataclass(frozen=True, slots=True)
 class WorkOnTasks:
-    """Continue the plans and forecasts that are computed in pieces (`extender.core.scheduling.planning_tasks`)."""
+    """Continue the long plans and forecasts in their child processes (`extender.core.scheduling.planning_tasks`)."""
 
 
 Effect = StartCycle | Nominate | Release | Activate | Requeue | ActivateIdle | InBackground | LookUpOwner | WorkOnTasks

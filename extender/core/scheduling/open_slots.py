@@ -146,7 +146,8 @@ class OpenSlots:
     def is_first_on_node(self, uid: str, slots: Mapping[str, Slot]) -> bool:
         """Return whether member ``uid`` is placed before all other members that have a slot on its node.
 
-        Only members of the present and later waves are compared. ``slots`` are the slots of the cycle by UID.
+        A wave is a part of the gang that is placed before the next part. Only members of the present and later waves
+        are compared; if the gang has no waves, the result is True. ``slots`` are the slots of the cycle by UID.
         """
         before = takewhile(lambda mate: mate != uid, chain.from_iterable(wave.uids for wave in self.waves))
         return not any(mate in slots and slots[mate].node == slots[uid].node for mate in before)
@@ -154,7 +155,10 @@ class OpenSlots:
     # --- changes -----------------------------------------------------------------------------------------------
 
     def require_planned_nodes(self) -> None:
-        """Give members planned nodes only from now on, because the domain has less free capacity than expected."""
+        """From now on, let members take only nodes that are planned, and no other nodes of the domain instead.
+
+        Called because the domain has less free capacity than expected.
+        """
         self.equivalence_keys = None
 
     def note_taken(self, uid: str) -> None:

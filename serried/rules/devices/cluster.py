@@ -65,6 +65,9 @@ _KINDS = (DeviceClass, ResourceSlice, ResourceClaim, DeviceTaintRule)
 class DeviceClaims(Rule):
     """The rule about devices: adds pseudo resources for devices to requests of pods and to allocatable of nodes.
 
+    A pseudo resource is a name that Kubernetes does not know. Serried adds it to its own copies of pods and nodes, so
+    that plans count devices as they count CPU.
+
     The Store owns and calls it. Without pods that claim devices it does nothing.
     """
 
@@ -114,7 +117,8 @@ class DeviceClaims(Rule):
     def shape_pod(self, raw: Pod, pod: Pod) -> Pod:
         """Return the pod with pseudo resources in its requests for the devices that it claims, and remember it.
 
-        ``raw`` is the pod from the watch, ``pod`` is the same pod as changed by the rules before this one.
+        A pseudo resource is a request that Serried adds so that plans count devices like a resource. ``raw`` is the pod
+        from the watch, ``pod`` is the same pod as changed by the rules before this one.
         """
         if not pod.claims_devices or _is_ignored(raw):
             self.forget_pod(raw)
@@ -146,7 +150,9 @@ class DeviceClaims(Rule):
     def shape_hypothetical(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Pod:
         """Return a hypothetical pod, of a what-if question, with pseudo resources for the devices that it claims.
 
-        ``coming`` are the claims that would be created with it. The pod is not remembered.
+        The pod does not exist: a user asks whether it would fit. A pseudo resource is a request that Serried adds so
+        that plans count devices like a resource. ``coming`` are the claims that would be created with the pod. The pod
+        is not remembered.
         """
         if not pod.claims_devices:
             return pod
@@ -263,7 +269,8 @@ class DeviceClaims(Rule):
     def extend_node(self, node: Node) -> Node:
         """Return the node with pseudo resources for its devices in its allocatable.
 
-        Attributes of its devices that are a topology key of some PodGroup are added as labels. Both are only in memory.
+        A pseudo resource is a resource that Serried adds so that plans count devices. Attributes of its devices that
+        are a topology key of some PodGroup are added as labels. The API server's node is not changed.
         """
         if not self.known:
             return node
@@ -304,8 +311,9 @@ class DeviceClaims(Rule):
     # --- what there is -----------------------------------------------------------------------------------------
 
     def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: ARG002 - all kinds are needed
-        """Handle a new state of the watch for a kind. Devices are counted as soon as all kinds are known.
+        """Handle a new state of the watch for a kind, e.g. that all its objects are known now.
 
+        Devices are counted as soon as all DeviceClasses, ResourceSlices, ResourceClaims and DeviceTaintRules are known.
         While a kind is being listed, gangs whose members claim devices wait. DeviceTaintRules may be missing, because
         the API server 1.36 does not serve them by default. ``why`` is not used.
         """
@@ -340,7 +348,10 @@ class DeviceClaims(Rule):
                 self.inventory.mark_all_changed()
 
     def note_read(self, kind: type) -> None:  # noqa: ARG002 - it reads DeviceClasses only
-        """Handle a change of a DeviceClass: pods that claim devices may request other devices."""
+        """Handle a change of a DeviceClass: pods that claim devices may request other devices.
+
+        ``kind`` is always DeviceClass, the only kind that this rule reads and that is watched elsewhere.
+        """
         self._changed_pods.update(self._pods)
 
     def _list_kinds(self) -> tuple[RuleKind, ...]:
@@ -466,12 +477,13 @@ class DeviceClaims(Rule):
             demand.counted[origin] += 1
 
     def _add_shared(self, demand: Demand, pod: Pod, claim: ResourceClaim, leader: Pod) -> None:
-        """Add to the demand of a pod what an unallocated claim requests that it shares with other pods.
+        """Add an unallocated claim, which several pods share, to the ``demand`` of one of them.
 
-        When the first of these pods is scheduled, its node's devices are allocated for all. So only one pod, the
-        ``leader``, requests the devices, and the others get an affinity to the node of the leader. Pods with the same
-        gang, owner and shape as the leader are placed after it (``Demand.follows``). For pods with other requests or
-        constraints other nodes may be feasible, so any of them may be the first.
+        The demand is all devices that this pod requests. When the first of the sharing pods is scheduled, its node's
+        devices are allocated for all. So only one pod, the ``leader``, requests the devices, and the others get an
+        affinity to the node of the leader. Pods with the same gang, owner and shape as the leader are placed after the
+        leader (``Demand.follows``). For pods with other requests or constraints other nodes may be feasible, so any of
+        them may be the first.
         """
         rest, leads = Demand(), pod.uid == leader.uid
         self._add_spec(demand if leads else rest, claim)
@@ -487,7 +499,10 @@ class DeviceClaims(Rule):
             demand.follows = not leads and _are_alike(self._pods.get(pod.uid, pod), leader)
 
     def _add_spec(self, demand: Demand, claim: ResourceClaim) -> bool:
-        """Add the requests of a claim to the pod's demand. Return whether pseudo resources can express all of them."""
+        """Add the requests of a claim to ``demand``, which holds all devices that a pod requests.
+
+        Return whether Serried can count all of them, as resources that it adds to its own copies of pods and nodes.
+        """
         spec = claim.spec
         if demand.add_uncountable(spec.unsupported and f"a claim asks for {spec.unsupported}"):
             return False
@@ -500,9 +515,10 @@ class DeviceClaims(Rule):
         return not demand.uncountable
 
     def _add_request(self, demand: Demand, claim: ResourceClaim, request: Request) -> tuple[Alternative, ...]:
-        """Add one request of a claim to the pod's demand. Return its alternatives whose DeviceClass exists.
+        """Add one request of a claim to ``demand``, which holds all devices that a pod requests.
 
-        If the alternatives are for different numbers of devices, the smallest number is added.
+        The alternatives are the entries of the request's ``firstAvailable``, or its only one (``exactly``). If they are
+        for different numbers of devices, the smallest number is added. Return those whose DeviceClass exists.
         """
         options = []
         for ask in request.alternatives:
@@ -539,7 +555,10 @@ class DeviceClaims(Rule):
         return selection
 
     def _add_resources(self, demand: Demand, pod: Pod) -> None:
-        """Add the extended resources that a pod requests, and that devices of a DeviceClass provide, to its demand."""
+        """Add the extended resources of a pod that devices of a DeviceClass provide to ``demand``.
+
+        ``demand`` holds all devices that the pod requests.
+        """
         for name, count in pod.shape.requests:
             resource = name.removeprefix(PROVIDED)
             if resource not in pod.uncounted:
@@ -606,7 +625,10 @@ def _list_claims(pod: Pod) -> list[Key]:
 
 
 def _is_counted(demand: Demand) -> bool:
-    """Return whether nodes have pseudo resources already for all devices that a pod requests (``demand``)."""
+    """Return whether all devices that a pod requests, ``demand``, are counted on all nodes already.
+
+    That needs time: each device has to be checked against the selectors of the request.
+    """
     return all(selection.counted for selection in demand.selections)
 
 
@@ -659,12 +681,13 @@ _Counted = tuple[tuple[str, int], ...]
 
 @lru_cache(maxsize=1024)
 def _count_shape(shape: Shape, less: _Counted, more: _Counted, terms: tuple[Terms, ...]) -> Shape:
-    """Return a pod's shape in which pseudo resources for devices replace the placeholders for its claims.
+    """Return a pod's shape (requests and constraints) in which its claims request devices, and not placeholders.
 
-    Before, the pod requests 1 of a placeholder for each claim: a resource that is unlimited on each node, so that only
-    kube-scheduler decides. ``less`` says how many claims to take out of the requests, as pairs of origin and number.
-    The origin, "claim" or "template" with the template's name, names the placeholder. ``more`` are the pseudo resources
-    to add, as pairs of name and amount. The node affinity is restricted to nodes that match all ``terms``.
+    A placeholder is a resource of which a pod requests 1 for each claim at first. It is unlimited on each node, so only
+    kube-scheduler decides. ``less`` are the placeholders to take out, as pairs of origin and number: the origin is
+    "claim", or "template" and the template's name. ``more`` are the pseudo resources to add, as pairs of name and
+    amount: Serried adds them so that plans count devices. The pod's node affinity becomes stricter: a node must match
+    all ``terms``, too.
     """
     amounts: Counter[str] = Counter(dict(shape.requests))
     amounts.subtract({PROVIDED + origin: count for origin, count in less})
