@@ -127,9 +127,9 @@ async def _collect_group(debug: DebugApi, namespace: str, name: str, diagnosis: 
 
 
 async def _drop_unreadable_victims(debug: DebugApi, preemption: Document) -> Document:
-    """Return the gang's planned preemption without victims in namespaces whose pods the user may not list.
+    """Return the gang's planned preemption; victims in namespaces whose pods the user may not list are left out.
 
-    The field ``hidden`` of the result is the number of those left out.
+    The field ``hidden`` of the result is the number of victims left out.
     """
     victims = preemption["victims"]
     hidden = await debug.list_hidden(set(map(namespace_of, victims)))

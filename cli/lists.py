@@ -270,9 +270,9 @@ def show_queue(
 
 
 async def _drop_unreadable(debug: DebugApi, queue: Document) -> Document:
-    """Return the document of ``/debug/queue`` without gangs in namespaces whose pods the user may not list.
+    """Return the document of ``/debug/queue``; gangs in namespaces whose pods the user may not list are left out.
 
-    The field ``hidden`` of the result is the number of those left out. The other gangs keep their positions.
+    The field ``hidden`` of the result is the number of gangs left out. The other gangs keep their positions.
     """
     head, waiting = queue["head"], queue["waiting"]
     homes = {each["namespace"] for each in waiting}

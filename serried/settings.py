@@ -400,8 +400,8 @@ def controller_settings(argv: Sequence[str], environ: Environ = os.environ) -> C
 def _read(settings: type[S], command: str, argv: Sequence[str], environ: Environ, found: Mapping[str, str]) -> S:
     """Return the settings of the class ``settings`` from flags, environment variables and defaults.
 
-    ``command`` is the subcommand of ``serried``, for error messages. ``found`` has the defaults that depend on the
-    environment, by field name. Exits the process with status 2 if a value is invalid.
+    ``command`` is the subcommand of ``serried``, for error messages. ``found`` has defaults by field name that differ
+    from pod to pod, such as the name of the pod. Exits the process with status 2 if a value is invalid.
     """
     fields = {field.alias or name: field for name, field in settings.model_fields.items()}
     variables = {name: environ[_name_variable(name)] for name in fields if _name_variable(name) in environ}

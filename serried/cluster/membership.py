@@ -423,7 +423,8 @@ class Membership:
         """Return the PodGroups for a part of an owner's pods, after the Workload of the owner was deleted.
 
         The part is given by ``stage`` (the pods for which the Workload had one template) and ``replica``, "" for none.
-        The PodGroups of the stage are found by the name of their template, as in `find_template`.
+        Returned are the PodGroups whose template has the name of the stage. If there are none, the PodGroups of the
+        only template are returned, unless the owner starts its stages one after the other.
         """
         controlled = self.groups_controlled_by(owner, replica)
         if isinstance(owner, Job):
@@ -465,8 +466,9 @@ class Membership:
     def _awaits_workload(self, owner: Owner) -> bool:
         """Return whether the pods of an owner without Workload have to wait for one to be created.
 
-        They have to if `is_eligible`. While Workloads cannot be read, they have to as well if some pods of the gang are
-        bound or finished, because its Workload may exist.
+        They have to if Serried creates one (`is_eligible`), or if the owner is a Job that names a template in the
+        Workload of its controller (delegation), and none of its pods is bound or finished. While Workloads cannot be
+        read, bound and finished pods make no difference, because the Workload may exist.
         """
         begins = bool(self.obstacles.native) or not self._has_started(owner)
         return begins and (self._is_gang(owner) or self._is_delegate(owner))

@@ -98,7 +98,7 @@ class OpenSlots:
 
     @property
     def any_node(self) -> bool:
-        """True if members take any node of the gang's domain that kube-scheduler offers, so they need no nomination."""
+        """True if members may also take nodes of the gang's domain that are not planned, so they need no nomination."""
         return self.equivalence_keys is not None and not self._coupled
 
     @property
