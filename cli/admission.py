@@ -324,7 +324,7 @@ class _AdmissionDryRun:
         return obj
 
     async def _read_claim_templates(self, namespace: str, pod: Mapping[str, Any]) -> None:
-        """Read the ResourceClaimTemplates that a pod names into ``claim_templates``.
+        """Read the ResourceClaimTemplates that a pod names, and append them to ``claim_templates``.
 
         One that does not exist is skipped: the extender reports it. One that cannot be read is reported as not checked.
         """

@@ -99,10 +99,10 @@ class ExtenderService:
     def filter(self, pod: Pod, names: Sequence[str]) -> Answer:
         """Return which of the offered nodes ``names`` the pod may use.
 
-        A member of a planned gang gets one node, by exchanging or moving slots if need be. A member without a
-        slot is held. Which nodes are offered is noted for later plans, except while kube-scheduler simulates
-        another domain than the planned one. So a call that is only simulated does no harm: no resources are
-        used that were not reserved before.
+        A member of a planned gang gets one node, by exchanging or moving slots if need be. A member without a slot is
+        held, i.e. may use no node for now. Which nodes are offered is noted for later plans, except while
+        kube-scheduler simulates another domain than the planned one. So a call that is only simulated does no harm: no
+        resources are used that were not reserved before.
         """
         self._activity.note_call()
         key = self._find_key(pod)
@@ -134,11 +134,11 @@ class ExtenderService:
     def _answer_planned(
         self, cycle: BindingCycle, group: PodGroup | None, pod: Pod, names: Sequence[str], simulated: str | None
     ) -> Answer:
-        """Return the answer for a member of a planned gang: the node of its slot, or hold the member.
+        """Return the answer for a member of a planned gang: the node of its slot, or no node for now (`Hold`).
 
-        ``names`` are the offered nodes. ``simulated`` is the domain for which kube-scheduler may simulate a
-        placement; None if it does not. The member is held if it is planned in another domain, if other members
-        must be placed before it, or if there is no slot for it on an offered node.
+        ``names`` are the offered nodes. ``simulated`` is the domain for which kube-scheduler perhaps only simulates a
+        placement; None if it certainly does not. The member gets no node if it is planned in another domain, if other
+        members must be placed before it, or if there is no slot for it on an offered node.
         """
         self._nominator.note_filter_call(pod.uid)
         if cycle.open_slots.is_closed(pod.uid) and not may_be_simulated(group, pod, self._store):
@@ -166,9 +166,9 @@ class ExtenderService:
     def _list_free(self, cycle: BindingCycle, group: PodGroup | None, pod: Pod, names: Sequence[str]) -> Sequence[str]:
         """Return the offered nodes on which no victims are left, for a member of a gang that preempts.
 
-        Once evictions are sent, return all offered nodes. kube-scheduler's watch may show the end of a victim
-        first, and then offers the node. If the member were held, kube-scheduler would clear its nomination, and
-        the next pod would take the resources.
+        Once evictions are sent, return all offered nodes. kube-scheduler's watch may show the end of a victim first,
+        and then offers the node. If filter left the member no node, kube-scheduler would clear its nomination, and the
+        next pod would take the resources.
         """
         if cycle.eviction_sent and not may_be_simulated(group, pod, self._store):
             return names
@@ -182,8 +182,9 @@ class ExtenderService:
         """Handle a filter call for a planned member that offers no node with a slot for it.
 
         ``node`` is the planned node, ``names`` are the offered nodes. kube-scheduler has rejected ``node`` if it has
-        tried it: because the pod is nominated to it, or because ``names`` are all feasible nodes. Then handle the
-        rejection. If that is not certain, nominate the member to ``node``, so that kube-scheduler tries it next.
+        tried it: because the pod is nominated to it, or because ``names`` are all feasible nodes. Then have the slot
+        moved to another node, or the gang planned again without ``node`` (`CycleUpdates.handle_rejected_node`). If the
+        rejection is not certain, nominate the member to ``node``, so that kube-scheduler tries it next.
         """
         cycle.mark_unschedulable(pod.uid)
         if cycle.waits_for_victims:
@@ -228,8 +229,8 @@ class ExtenderService:
     def preempt(self, pod: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """Return those of the candidates from which kube-scheduler may choose one, to evict its victims for a pod.
 
-        Empty for a member of a gang, because Serried plans the victims for a whole gang. For other pods,
-        features may remove candidates. kube-scheduler may call this without evicting any pod afterwards.
+        Empty for a member of a gang, because Serried plans the victims for a whole gang. For other pods, features (such
+        as `PlainPods`) may remove candidates. kube-scheduler may call this without evicting any pod afterwards.
         """
         if self._group_of(pod) is not None:
             return ()

@@ -4,11 +4,11 @@
 
 `KeptOffPods` removes nodes from filter's answer for a plain pod, and requeues the pod later. With ``--backfill-plain
 wait`` these are the nodes kept for the head of the queue (docs/queue.md), and all nodes that other features keep
-(`Feature.list_kept_from_pod`). Whatever the setting, they are the planned nodes of a gang for which pods were
-evicted, if its members are tried in a fixed order because of a rule about other pods. The members of other gangs are
-nominated to the freed nodes, and kube-scheduler keeps other pods off these. But nominations would keep the members of
-such a gang off each other. kube-scheduler tries a rejected pod again when the cluster changes. `KeptOffPods` requeues
-it if nothing changes.
+(`Feature.list_kept_from_pod`). With any value of this flag it also removes the planned nodes of a gang for which pods
+were evicted, if the members have to be tried in a fixed order, because a rule such as pod affinity or anti-affinity
+makes the node of one depend on others. Such members are not nominated, as nominations would keep them off each other.
+The members of other gangs are nominated to the freed nodes, and kube-scheduler itself keeps other pods off these.
+kube-scheduler tries a rejected pod again when the cluster changes. `KeptOffPods` requeues it if nothing changes.
 
 `Candidates` answers preempt calls, i.e. chooses among the nodes on which kube-scheduler could evict pods.
 kube-scheduler calls before it preempts, but need not act on the answer. So the members that have to end together with a
@@ -441,7 +441,10 @@ class RefusedPreemptors:
             self.forget(next(iter(self._refused)))
 
     def forget(self, uid: str) -> None:
-        """Drop a pod (UID), because its last preempt call left a node, or left none for other reasons."""
+        """Drop a pod (UID): the end of a binding cycle would not help it.
+
+        Its last preempt call left a node, or left none although no victim's gang was just being bound.
+        """
         self._refused.pop(uid, None)
 
     def requeue_due(self) -> None:
@@ -665,7 +668,8 @@ class PlainPods(Feature):
     def list_requeues(self) -> Work[Iterable[GroupKey]]:
         """Requeue the plain pods that may use more nodes by now, and those that kube-scheduler fails to try again.
 
-        The generator returns no gang: the caller would plan returned gangs again, and plain pods are in none.
+        `Work` is a generator that may yield between steps; this one yields nothing. Its result is empty: the caller
+        would plan the gangs in the result again, and plain pods are in none.
         """
         self._kept_off.requeue_due()
         self._refused.requeue_due()

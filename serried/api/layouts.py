@@ -1,5 +1,8 @@
 """Readers of parents' manifests: the stages, sizes and pod templates of a JobSet or LeaderWorkerSet (`LAYOUTS`).
 
+A stage is the pods of a parent that are created from one template: in a JobSet those of a replicated Job, in a
+LeaderWorkerSet the leader, or the workers.
+
 There is one reader for each kind of parent; `serried.api.parent.decode_parent` calls it. Sources:
 sigs.k8s.io/jobset 0.12 (``jobset.x-k8s.io/v1alpha2``) and sigs.k8s.io/lws 0.9 (``leaderworkerset.x-k8s.io/v1``).
 """
@@ -43,7 +46,7 @@ class Span(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The pod or Job template from which the pods of one stage are created, and its path in the parent's manifest."""
+    """The template of one stage, i.e. of a replicated Job, the leader or the workers, and its path in the manifest."""
 
     stage: Stage
     template: Raw
@@ -57,7 +60,11 @@ class Source(NamedTuple):
 
     @property
     def pod_path(self) -> tuple[str | int, ...]:
-        """The path of the stage's pod template in the manifest: field names and list indexes."""
+        """The path of the pod template in the manifest: field names and list indexes.
+
+        A pod template of a Job is inside of the Job template, for instance at ``("spec", "replicatedJobs", 0,
+        "template", "spec", "template")``.
+        """
         return self.path if self.jobs is None else (*self.path, "spec", "template")
 
 
@@ -65,7 +72,8 @@ class Source(NamedTuple):
 class Layout:
     """The stages, sizes and pod templates in the manifest of a parent, i.e. a JobSet or LeaderWorkerSet.
 
-    The readers in LAYOUTS create it, `serried.api.parent.decode_parent` uses it.
+    Stages are the replicated Jobs of a JobSet, or the leader and the workers of a LeaderWorkerSet. The readers in
+    LAYOUTS create it, `serried.api.parent.decode_parent` uses it.
     """
 
     sources: tuple[Source, ...]
@@ -91,12 +99,15 @@ class Layout:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages, in the order of their pods' ranks (a rank is a pod's number in the whole parent)."""
+        """The stages: the replicated Jobs of a JobSet, or the leader and the workers of a LeaderWorkerSet.
+
+        They are in the order of their pods' ranks; a rank is a pod's number in the whole parent.
+        """
         return tuple(source.stage for source in self.sources)
 
     @property
     def job_templates(self) -> tuple[Raw, ...]:
-        """The Job templates of the stages that consist of Jobs."""
+        """The Job templates in a JobSet, one for each replicated Job; empty for a LeaderWorkerSet."""
         return tuple(source.template for source in self.sources if source.jobs is not None)
 
 

@@ -66,7 +66,9 @@ class OwnerKey(NamedTuple):
 class Place:
     """A pod's position in its parent (a JobSet or LeaderWorkerSet), read from the pod's labels.
 
-    It consists of the parent's kind and name, and of the pod's stage, replica and Job in it.
+    It consists of the parent's kind and name, and of the part of the parent to which the pod belongs: in a JobSet the
+    replicated Job (``stage``) and the number of the Job in it; in a LeaderWorkerSet the replica, and in this the leader
+    or the workers (``stage``).
     """
 
     kind: str
@@ -94,7 +96,11 @@ WHOLE = ""
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """An object of a kind in ``PARENTS``, such as a JobSet: its pods are created in stages, which may be gangs."""
+    """An object of a kind in ``PARENTS``, i.e. a JobSet or LeaderWorkerSet, decoded.
+
+    Its pods form stages: the replicated Jobs of a JobSet, or the leader and the workers of a LeaderWorkerSet. If the
+    stages start one after the other, each is a gang of its own; else all together are one gang (see `gangs_of`).
+    """
 
     kind: str
     key: Key
@@ -214,9 +220,10 @@ def gangs_of(parent: Parent) -> tuple[Stage, ...]:
 def is_gang_parent(parent: Parent, schedulers: Collection[str]) -> bool:
     """Return whether Serried creates a Workload and PodGroups for this parent.
 
-    It does if its author asks for it, it has stages that can be gangs (not too many), and all its pods have one of the
-    ``schedulers``, which Serried serves. The caller also has to check that none of its pods is bound or finished yet,
-    as for Jobs (`job.is_gang_job`).
+    It does if the author asks for gangs, if there are 1 to MOST_TEMPLATES of them (`gangs_of`), and if all pods have
+    one of the ``schedulers``, which Serried serves. It does not if the pods of a stage start one after the other
+    (``parent.obstacle``), if the pod templates name a group, or if the parent has finished or is being deleted. The
+    caller also has to check that none of its pods is bound or finished yet, as for Jobs (`job.is_gang_job`).
     """
     return (
         parent.asks

@@ -3,8 +3,9 @@
 Pods with equal shapes share one `Shape` object, to save memory. For the same reason the JSON of a pod is not stored.
 The spec of pods from one template is decoded once and cached (`_read_spec_cached`).
 
-A pod with a host port requests a pseudo resource, of which every node has the same capacity (``resources.SHARES``), by
-the rules of NodePorts (HostPortInfo.CheckConflict). Rules about other pods become pseudo resources, too, where that is
+To a pod with a host port Serried adds a request for a pseudo resource: one that Kubernetes does not know, and of which
+every node has the same capacity (``resources.SHARES``). The amounts follow the rules of NodePorts
+(HostPortInfo.CheckConflict). Rules about other pods, such as anti-affinity, become pseudo resources, too, where that is
 possible (``serried.api.interpod``). So code that only adds up requests also prevents conflicts between pods.
 
 The reasons why kube-scheduler found no node are parsed from the message of the pod's condition PodScheduled, which is
@@ -858,9 +859,10 @@ def decode_pod(
 ) -> Pod | Malformed:
     """Decode a Pod; namespace, name and uid are required.
 
-    ``apis`` are the apiVersions at which Serried reads groups (`ApiLevel.readable_versions`), None for all of them. A
-    bound pod of a gang with another apiVersion is `Pod.stranded`. ``rule`` says how the requests are counted while the
-    pod is resized in place (`ApiLevel.resize_rule`).
+    ``apis`` are the apiVersions at which Serried reads groups (`ApiLevel.readable_versions`), None for all of them. If
+    the pod was bound as a member of a PodGroup with another apiVersion, which Serried cannot read any more,
+    `Pod.stranded` is True. ``rule`` says how the requests are counted while the pod is resized in place
+    (`ApiLevel.resize_rule`).
     """
     return decode_or_malformed("Pod", partial(_decode, apis=apis, rule=rule), obj)
 

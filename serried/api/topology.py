@@ -135,9 +135,10 @@ class LevelTable:
     def find_pool(self, wanted: Collection[str]) -> Pool | None:
         """Return the pool of nodes on which pods that request the ``wanted`` extended resources can run.
 
-        If several of them have a pool, return the one with the fewest nodes. Without ``wanted``, return the pool of all
-        nodes. Return None if no node has any of the resources, because the labels of such nodes are not known yet. If
-        the table has more than MAX_POOLS pools, it may lack the resource, and the pool of all nodes is returned.
+        If several of these resources have a pool, return the one with the fewest nodes. If ``wanted`` is empty, return
+        the pool of all nodes. Return None if no node has any of the resources, because the labels of such nodes are not
+        known yet. If the table has more than MAX_POOLS pools, it may lack the resource, and the pool of all nodes is
+        returned.
         """
         fitting = [pool for pool in self.pools if pool.resource in wanted]
         if not fitting and (not wanted or len(self.pools) > MAX_POOLS):

@@ -162,9 +162,10 @@ class PodEnds:
         """Return the expected ends of all pods outside of ``group`` that use a node: bound, assumed or with a slot.
 
         The slot of a vacancy counts as free when the ended member would have ended; that of a vacancy of ``group`` is
-        free now. ``request`` is what the gang asks of the planner; if it is exclusive, pods of other exclusive gangs
-        are marked. An unknown end has a number instead of a time (`Ending.doubt`). It grows with the age of the pod,
-        and with ``vain``, the number of times, by node, that Serried kept the node free for ``group`` in vain.
+        free now. ``request`` is what the gang asks of the planner. If it asks for a domain that no other gang uses
+        (``request.exclusive``), `Ending.holds_domain` is True for pods of other gangs that have their domain of the
+        same key to themselves. An unknown end has a number instead of a time (`Ending.doubt`). It grows with the age of
+        the pod, and with ``vain``, the number of times, by node, that Serried kept the node free for ``group`` in vain.
 
         ``limit`` is charged for each pod, and raises an exception if the time for the plan is used up.
         """
@@ -191,7 +192,10 @@ class PodEnds:
         return endings
 
     def _is_exclusive(self, group: GroupKey | None, key: str | None) -> bool:
-        """Return whether a group shares its domain of this topology key with no other gang; False if one is None."""
+        """Return whether a group demands a domain of this topology key to itself, without any other gang.
+
+        False if group or key is None.
+        """
         return key is not None and group is not None and find_exclusive_key(self.groups.get(group)) == key
 
     def _forecast_end(self, pod: Pod, node: str, vain: int, *, holds_domain: bool) -> Ending:

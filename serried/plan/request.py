@@ -319,7 +319,10 @@ QueueKey = tuple[int, bool, float, GroupKey]
 
 @dataclass(frozen=True, slots=True)
 class Ageing:
-    """The rule by which the priority of a gang rises while it waits in the queue."""
+    """The rule by which the priority of a gang rises while it waits in the queue.
+
+    After each ``seconds_per_level`` the gang counts with the next higher priority that exists in the cluster.
+    """
 
     seconds_per_level: float = math.inf
     """The seconds of waiting after which a gang counts with the next higher of ``levels``; infinity for never."""

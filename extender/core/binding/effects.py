@@ -4,9 +4,9 @@ An effect is an order of a decision, e.g. "nominate these members" (`scheduling.
 into a list, the outbox, and wait for nothing. After each decision `CycleRunner.carry_out` takes them out. It starts
 binding cycles itself (`StartCycle`), and calls `Effects.carry_out` for all other effects.
 
-`OwnerLookup` asks the API server, not a watch, whether the Job or parent exists for which pods wait. It sends a list
-request for one name: Serried has the right to list, a list shows the newest state, and an empty list comes from the API
-server itself, while a 404 may come from a proxy.
+`OwnerLookup` asks the API server, not a watch, whether the owner exists for which pods wait: a Job, JobSet or
+LeaderWorkerSet. It sends a list request for one name: Serried has the right to list, a list shows the newest state, and
+an empty list comes from the API server itself, while a 404 may come from a proxy.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _MAX_LOOKUPS = 8
 
 
 class OwnerLookup:
-    """Asks the API server whether the owner exists for which pods wait: a Job, or the parent object of a PodGroup.
+    """Asks the API server whether the owner exists for which pods wait: a Job, JobSet or LeaderWorkerSet.
 
     ``clock`` returns the time of the asyncio loop in seconds.
     """

@@ -182,10 +182,10 @@ class Queue:
         put(group, request, refusal)
 
     def plan_again(self, request: PlanRequest) -> Plan | Verdict:
-        """Plan a gang once more for a feature that has forbidden more nodes in its request. Return plan or verdict.
+        """Plan a gang once more, after a feature has forbidden more nodes in its request. Return plan or verdict.
 
-        Unlike `plan` it asks no feature, and does not change the queue. Raise Unfinished while the plan is
-        being made.
+        ``request`` is the gang's request without these nodes. Unlike `plan`, this method calls no feature, and does not
+        change the queue. Raise Unfinished while a child process makes the plan.
         """
         return self._planner.plan(request)
 
@@ -207,7 +207,10 @@ class Queue:
         self.unschedulable.put_released(group, request)
 
     def leave(self, group: GroupKey) -> None:
-        """Remove a gang that no longer waits: it is placed or deleted, or lacks its quorum. Drop its planning tasks."""
+        """Remove a gang that no longer waits: it is placed or deleted, or lacks its quorum.
+
+        Drop its planning tasks, i.e. the long plans and searches that a child process computes for it.
+        """
         self.unschedulable.leave(group)
         self._planning_tasks.drop_group(group)
         self._notify_left(group, placed=False)
@@ -218,7 +221,7 @@ class Queue:
                 feature.left_queue(group, placed=placed)
 
     def end_term(self) -> None:
-        """Drop all planning tasks, because another instance may lead from now on."""
+        """Drop all planning tasks (work in child processes), because another instance may lead from now on."""
         self._planning_tasks.clear()
 
     # --- wake-ups ----------------------------------------------------------------------------------------------

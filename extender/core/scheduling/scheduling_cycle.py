@@ -221,10 +221,12 @@ class SchedulingCycle:
     def schedule(
         self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair
     ) -> Verdict | None:
-        """Try to place a gang that has its quorum, unless nothing has changed since the last try or it backs off.
+        """Plan a gang that has its quorum, and start its binding cycle if it fits. Return the verdict to report.
 
-        ``repair`` are the members that replace deleted ones. Return the verdict to report; None if the last one
-        still holds.
+        While the gang backs off, it is not planned. Nor is it if its members, their shapes and its priority are those
+        of the last try, no freed resources may help it, and no retry is due. Then only features act, such as
+        preemption: they may have found victims meanwhile. ``repair`` are the members that replace deleted ones. Return
+        None if the last verdict still holds.
         """
         if state.entry.backs_off(self._clock()) or not self._has_new_input(state, group, group_members, repair):
             return self._revisit(state, group)
@@ -251,7 +253,12 @@ class SchedulingCycle:
         return Verdict(Reason.PLANNED, need=request.need or len(answer.nodes), detail=claims)
 
     def _has_new_input(self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair) -> bool:
-        """Return whether the planner's input differs from that of the last try, or a retry is due."""
+        """Return whether a gang has to be planned, for instance as its planner input is not that of the last try.
+
+        The input is its members, their shapes, the group with its priority, and ``repair`` (members that replace
+        deleted ones). Also True if a retry is due, or if the gang is not unschedulable, for instance as resources were
+        freed.
+        """
         planner_input = (
             tuple((pod.uid, pod.shape) for pod in group_members.waiting),
             (group_members.placed, len(group_members.terminating)),
@@ -319,13 +326,20 @@ class SchedulingCycle:
         return offered if isinstance(self._planning.plan_at_once(offered), Plan) else request
 
     def dequeue(self, group: GroupKey) -> None:
-        """Remove a gang that no longer waits from the queue, and drop what features keep only for the wait."""
+        """Remove a gang that no longer waits from the queue.
+
+        Drop the state that features have stored for the time of its wait (`Memory.for_wait`).
+        """
         self._queue.leave(group)
         if group in self._groups.states:
             self._groups.states[group].memory.end_wait()
 
     def _revisit(self, state: GroupState, group: PodGroup) -> Verdict | None:
-        """Let features look again at a gang that waits without change. Return the verdict to report; None for none."""
+        """Let features act for a gang that is not planned again: it backs off, or a plan would fail as the last did.
+
+        A feature may have found victims for it meanwhile. Then begin a cycle with these victims. Return the verdict to
+        report; None for none.
+        """
         place, said = self._queue.describe(group.key, state), None
         for feature in self._features[Feature.revisit]:
             found = feature.revisit(state, group, place, said)
@@ -403,10 +417,11 @@ class SchedulingCycle:
         return reservation
 
     def _note_members(self, cycle: BindingCycle, pods: Mapping[str, Pod]) -> None:
-        """Set the first state of a new cycle's members that have a slot, ``pods`` by UID.
+        """Note in a new cycle which members kube-scheduler has rejected already, and which wait without a slot.
 
-        The waiting members without a slot are noted as late (`BindingCycle.note_late`): they may get a slot during the
-        cycle, and are bound then as well.
+        ``pods`` are the members with a slot, by UID. kube-scheduler tries a rejected one again only after a write to
+        the pod. Waiting members without a slot are noted as late (`BindingCycle.note_late`): they may get a slot during
+        the cycle, and are bound then as well.
         """
         for uid, pod in pods.items():
             if self._held.needs_activation(pod):

@@ -1,5 +1,7 @@
 """The state that `extender.features.asking.asking.Asking` keeps of each gang for which it may request nodes.
 
+Nodes are requested from an autoscaler: by removing Serried's scheduling gate from members, or by a ProvisioningRequest.
+
 A gang without enough free resources is first an `UnplacedGang`. If it is the first one in the queue order that a
 NodePool could help, it becomes a `Candidate` as well, and then has an `Ask`: nodes are requested for it.
 """
@@ -53,9 +55,10 @@ class UnplacedGang:
 
 @dataclass(slots=True)
 class Candidate:
-    """A gang that is about to request nodes: no gang ahead of it in the queue would use the same NodePools.
+    """A gang that is about to request nodes from an autoscaler.
 
-    It waits until the NodePools have been read again and the planner has rejected it again.
+    No gang ahead of it in the queue would use the same NodePools. It waits until the NodePools have been read again and
+    the planner has rejected it again.
     """
 
     target: Target
@@ -69,7 +72,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Ask:
-    """The request for nodes of one gang. It lives until the gang is placed or deleted."""
+    """The request to an autoscaler to add nodes for one gang. Kept until the gang is placed or deleted."""
 
     uid: str
     """The UID of the PodGroup. A PodGroup created again under the same name has requested nothing."""

@@ -57,6 +57,8 @@ class ExtendedResources(Rule):
 
         With the other name (`resources.PROVIDED` before the resource) nodes that do not list the resource count as
         unlimited. The pod is remembered if it requests an extended resource.
+
+        ``pod`` is the pod as other rules may have changed it. ``raw``, the same pod from the watch, is not used.
         """
         self.forget_pod(pod)
         asked = pod.shape.extended
