@@ -457,7 +457,8 @@ def _merge_admitted(template: Mapping[str, Any], pod: Mapping[str, Any]) -> dict
 def _list_templates(obj: Mapping[str, Any]) -> Iterator[_Template]:
     """Yield the pod templates of a Pod, Job or other owner of pods.
 
-    Yield none for a kind that is no gang in Serried, and for an object with invalid fields: the extender rejects it.
+    Yield none for an object of another kind, whose pods Serried does not know, and for an object with invalid fields:
+    the extender rejects it.
     """
     lister = _LISTERS.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
     if lister is None:

@@ -183,8 +183,9 @@ class ExtenderService:
 
         ``node`` is the planned node, ``names`` are the offered nodes. kube-scheduler has rejected ``node`` if it has
         tried it: because the pod is nominated to it, or because ``names`` are all feasible nodes. Then have the slot
-        moved to another node, or the gang planned again without ``node`` (`CycleUpdates.handle_rejected_node`). If the
-        rejection is not certain, nominate the member to ``node``, so that kube-scheduler tries it next.
+        moved to another node, or else the member dropped or the gang planned again
+        (`CycleUpdates.handle_rejected_node`). If the rejection is not certain, nominate the member to ``node``, so that
+        kube-scheduler tries it next.
         """
         cycle.mark_unschedulable(pod.uid)
         if cycle.waits_for_victims:

@@ -99,7 +99,8 @@ class Parent:
     """An object of a kind in ``PARENTS``, i.e. a JobSet or LeaderWorkerSet, decoded.
 
     Its pods form stages: the replicated Jobs of a JobSet, or the leader and the workers of a LeaderWorkerSet. If the
-    stages start one after the other, each is a gang of its own; else all together are one gang (see `gangs_of`).
+    stages start one after the other, each is a gang of its own; else all together are one gang, in a
+    LeaderWorkerSet one for each replica (see `gangs_of`).
     """
 
     kind: str

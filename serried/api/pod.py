@@ -508,7 +508,7 @@ class Pod:
 
     @property
     def may_be_member(self) -> bool:
-        """Return whether the pod may be a member of a group: it names a group, or a Job or parent owns it.
+        """Return whether the pod may be a member of a group: it names a group, or a Job or, say, a JobSet owns it.
 
         Other pods never are members. In an isolated installation an admission policy (``manifests/kustomize/marker``)
         decides in the same way. It adds the extended resources `resources.MARKERS` to such pods, and kube-scheduler

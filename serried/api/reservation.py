@@ -171,8 +171,8 @@ class Reservation:
     def find_parts_below_quorum(self, uids: Collection[str]) -> frozenset[str]:
         """Return the names of the PodGroups of the tree that need more members than those with these UIDs.
 
-        A member is counted for the PodGroup in its slot. A member without a slot is only counted if one PodGroup is the
-        whole tree, which has the name "".
+        A member is counted for the PodGroup that its slot names. In a gang of one PodGroup, which has the name "",
+        members without a slot are counted, too.
         """
         here = Counter(self._slots[uid].part if uid in self._slots else "" for uid in uids)
         return frozenset(part for part, need in self._parts.items() if here[part] < need)

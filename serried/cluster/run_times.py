@@ -73,8 +73,8 @@ class Endings:
         run times of earlier Jobs with the same pod template. The earliest of these ends counts. A measured run time is
         doubled until the end is after ``now``, as the pod may already run longer than earlier ones.
 
-        If there is none, return infinity if the pod's owner (such as a DaemonSet or StatefulSet) keeps it running
-        until a user ends it, else None.
+        If no end is known or estimated, return infinity if the pod's owner (such as a DaemonSet or StatefulSet)
+        keeps it running until a user ends it, else None.
         """
         job = self._job_of(pod)
         start = now if pod.started is None else float(pod.started)

@@ -1,4 +1,5 @@
-"""Carries out decisions: writes Reservations, nominations and Bindings, and continues earlier terms after a restart.
+"""Carries out decisions: writes Reservations, nominations and Bindings.
 
-It is entered by `run.CycleRunner.carry_out` after each decision, and by `recovery.Recovery.recover` when a term begins.
+After a restart it continues the binding cycles of earlier terms from their records. It is entered by
+`run.CycleRunner.carry_out` after each decision, and by `recovery.Recovery.recover` when a term begins.
 """

@@ -2,9 +2,9 @@
 
 A gang's place depends on the time at which its quorum existed first. Kueue or a person may delete the pods of a waiting
 gang, and the same Job makes new ones later. `GroupScheduler` then gives the gang its former place
-(`FirstQuorums.find`), for a day after its quorum was lost. The place is kept in memory by the owner of the PodGroup,
-and in the PodGroup's condition FirstQuorum, which outlasts this process
-(docs/decisions/0058-a-gang-keeps-its-place.md).
+(`FirstQuorums.find`), for a day after its quorum was lost. The place is kept in memory under the owner of the PodGroup
+and its template, as a PodGroup created again has another UID (`_Gang`). It is also kept in the PodGroup's condition
+FirstQuorum, which outlasts this process (docs/decisions/0058-a-gang-keeps-its-place.md).
 """
 
 from dataclasses import dataclass
@@ -48,8 +48,8 @@ class FirstQuorums(dict[_Gang, _Place]):
     def note_lost(self, group: PodGroup, since: float | None, now: float, begun: float) -> None:
         """Note that a gang has no quorum at the time ``now``, and keep its place in the queue.
 
-        ``since`` is the time of its first quorum, if the gang had a quorum until now; None if it had none. With None,
-        the place is read from the PodGroup's condition, unless it is known already.
+        ``since`` is the time of its first quorum, if the gang had a quorum until now. If it had none (None), its place
+        is the one that is kept already, else the one in the PodGroup's condition.
         """
         gang, written = _identify(group), group.first_quorum
         if since is not None:

@@ -132,7 +132,8 @@ class Queue:
     def list_closed_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """Return the nodes that the plan for the gang ``waiting`` must not use, as features keep them for other gangs.
 
-        Nodes kept for other gangs on which this gang fits beside them are not returned.
+        A node that is kept for another gang is not returned if the whole gang ``waiting`` fits on it besides the other
+        one.
         """
         closed = frozenset[str]()
         for feature in self._features[Feature.list_closed_nodes]:

@@ -314,7 +314,10 @@ class VolumeChoices(PlanRule):
                 index.reset()
 
     def begin_wave(self) -> None:
-        """Begin a wave: members that kube-scheduler may try in any order when all members placed so far are assumed."""
+        """Begin a wave: the next members to be placed, which kube-scheduler may try in any order.
+
+        It tries them after all members placed so far are assumed.
+        """
         self._before = frozenset(self._volume_of)
 
     def fits_wave(self, kind: MemberClass, name: str) -> bool:
