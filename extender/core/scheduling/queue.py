@@ -132,8 +132,7 @@ class Queue:
     def list_closed_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """Return the nodes that the plan for the gang ``waiting`` must not use, as features keep them for other gangs.
 
-        A node that is kept for another gang is not returned if the whole gang ``waiting`` fits on it besides the other
-        one.
+        A node kept for the head of the queue is not returned if the whole gang ``waiting`` fits on it besides the head.
         """
         closed = frozenset[str]()
         for feature in self._features[Feature.list_closed_nodes]:
