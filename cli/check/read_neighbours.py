@@ -1,6 +1,7 @@
 """Reads from the API server the facts about Kueue and autoscalers that the checks need.
 
-In a cluster with neither, that takes three requests.
+`read_autoscalers` and `read_kueue` find them; in a cluster with neither, both together take three requests. If one is
+found, `read_group_demands` reads which topology keys PodGroups and Workloads require.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,8 @@
-"""The objects of the core that features may use, such as queue, ledger and API client, beside the extension points."""
+"""The objects of the core that features may use, such as queue, ledger and API client (`Parts`).
+
+A feature is an optional part of scheduling, such as preemption. The core calls it at extension points
+(`extender.core.feature`), as kube-scheduler calls its plugins. By `Parts` the feature can also use the core.
+"""
 
 from dataclasses import dataclass
 
@@ -16,8 +20,9 @@ from serried.kube.client import ApiClient
 class Parts:
     """The objects of one core that features may use, such as its queue, planning tasks and API client.
 
-    The ``context`` has caches, ledger and states of groups. Other objects of the core are private.
-    `extender.wiring` creates them before the features, and passes them to each feature.
+    A feature is an optional part of scheduling, such as preemption. The ``context`` has caches, ledger and states of
+    groups. Objects of the core that are not listed here are private. `extender.wiring` creates the `Parts` before the
+    features, and passes it to each of them.
     """
 
     context: Context

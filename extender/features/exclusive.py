@@ -143,7 +143,7 @@ class ExclusiveShares:
     def find_exhausted(
         self, group: PodGroup, gone: Collection[str] = frozenset(), ahead: Collection[str] = ()
     ) -> ExhaustedShare | None:
-        """Return the domains of the group's namespace if their number has reached the limit.
+        """Return the exclusive domains of the group's namespace if there are as many as ``--namespace-share`` allows.
 
         None if the group may have one more domain, is not exclusive, or there is no limit. Domains count that other
         exclusive gangs of the namespace occupy, and those in ``ahead``, which gangs before this one in the queue will
@@ -195,7 +195,9 @@ class Exclusive(Feature):
     def pre_filter(self, gang: GroupState, group: PodGroup, waiting: Waiting, request: PlanRequest) -> PlanRequest:
         """Return the request with the domains of other exclusive gangs excluded.
 
-        If the gang's namespace has reached its limit of exclusive domains, all domains are excluded.
+        If the gang's namespace has reached its limit of exclusive domains, all domains are excluded. Domains that
+        other gangs of the namespace will get first, because they precede this gang in the queue, count as well.
+        ``waiting`` is this gang's position in the queue.
         """
         ahead = frozenset[str]()
         for feature in self._features[Feature.list_kept_domains]:

@@ -32,8 +32,8 @@ def separate_claims(
     the request body. ``namespace`` is for objects without one. ``default_class`` is the cluster's default StorageClass.
 
     A claim that cannot be decoded is returned with the other objects, because `extender.look.manifests.Manifests.read`
-    reports its error to the user. A ComputeDomain is returned with the other objects, too, and the template that its
-    controller would create with the claims.
+    reports its error to the user. A ComputeDomain is returned with the other objects, too; the ResourceClaimTemplate
+    that its controller would create is added to the returned claims.
     """
     rest: list[tuple[str, Any]] = []
     volumes: dict[Key, VolumeClaim] = {}
@@ -60,9 +60,9 @@ def add_ephemeral_claims(
 ) -> HypotheticalClaims:
     """Return ``coming``, the claims of a what-if question, with those for the ephemeral volumes of a pod added.
 
-    ``spec`` is the pod's spec. If ``alike`` is True, more pods like this one are created from the same template. They
-    all name the same claims, except those for ephemeral volumes, so these claims are marked as used by several pods.
-    Raises ValueError if a claim cannot be decoded.
+    ``spec`` is the pod's spec. If ``alike`` is True, more pods like this one are created from the same template. Then
+    the claims that ``spec`` names are marked as used by several pods. A claim for an ephemeral volume is not marked,
+    because each pod has its own. Raises ValueError if a claim cannot be decoded.
     """
     own = dict(coming.volumes)
     for volume in read_objects(spec, "volumes"):

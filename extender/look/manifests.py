@@ -1,5 +1,7 @@
 """The manifests of a what-if question: YAML or JSON, one document or several, with Jobs, PodGroups, Pods and others.
 
+A what-if question asks whether the gangs in manifests would fit in the cluster. Nothing is created.
+
 `read_documents` and `flatten` split the text into objects. `separate_podless` leaves out objects that create no pods,
 such as the Services of a chart. `Manifests.read` decodes the others. `make_pod` creates a pod as admission would.
 

@@ -385,8 +385,8 @@ def find_shape(schemas: Raw, version: str) -> str | None:
 def describe_difference(schemas: Raw, version: str) -> str:
     """Return a sentence about the first field of ``version`` that differs, for a version that Serried cannot use.
 
-    It is compared with the version's own entry if Serried knows it by name, else with v1beta1. Raises ValueError for
-    malformed schemas.
+    Its published ``schemas`` are compared with the fields that Serried knows for this version. If Serried does not know
+    the version by name, they are compared with the fields of v1beta1. Raises ValueError for malformed schemas.
     """
     known = _SAME_SHAPE.get(version, version)
     nearest = known if known in _SHAPES else V1BETA1

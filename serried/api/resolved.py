@@ -1,4 +1,7 @@
-"""Replaces the names of topology levels in a Job or parent, such as ``rack``, by node labels (`resolve_owner`)."""
+"""Replaces the names of topology levels, such as ``rack``, by node labels (`resolve_owner`).
+
+The names stand in a Job or in a parent, i.e. a JobSet or LeaderWorkerSet.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -63,10 +66,10 @@ def resolve_owner(
 
 
 def _resolve_preference(preference: Preference, labels: Mapping[str, str]) -> Preference:
-    """Return the preference with labels instead of level names. ``labels`` has the label by level, "" for none.
+    """Return a gang's preference (e.g. its preferred topology levels) with labels instead of level names.
 
-    Levels without a label are removed. If two levels have the same label, only the narrower one stays: of ``rack`` and
-    ``zone`` that is ``rack``.
+    ``labels`` has the label by level, "" for none. Levels without a label are removed. If two levels have the same
+    label, only the narrower one stays: of ``rack`` and ``zone`` that is ``rack``.
     """
     found = {labels[level.key]: level for level in reversed(preference.levels) if labels[level.key]}
     levels = tuple(level._replace(key=label) for label, level in reversed(found.items()))

@@ -405,7 +405,10 @@ def _decode(call: object, response: Response) -> JSON:
 
 
 def _check_object(call: object, value: JSON) -> JSON:
-    """Return ``value`` if it is an API object with metadata, or a Status; else raise Unavailable for ``call``."""
+    """Return ``value``, a decoded answer, if it is an API object with metadata or a Status; else raise Unavailable.
+
+    ``call`` is the request that was answered, such as ``GET /api/v1/pods``, for the text of the error.
+    """
     if not isinstance(value.get("metadata"), dict) and value.get("kind") != "Status":
         raise misread(str(call), 200, f"no object of the API: {str(value)[:80]}")
     return value

@@ -34,7 +34,10 @@ _MAX_MESSAGES = 256
 
 
 def name_group(key: GroupKey) -> dict[str, str]:
-    """Return the log fields that name a group, for ``extra``: ``podGroup`` and ``kind``."""
+    """Return the log fields that name a group, for ``extra``.
+
+    They are ``podGroup``, its namespace and name, and ``kind``, the kind of its object, such as CompositePodGroup.
+    """
     return {"podGroup": str(key), "kind": key.kind.value}
 
 
@@ -66,9 +69,9 @@ class JsonFormatter(logging.Formatter):
 class RateLimitFilter(logging.Filter):
     """Drops repeated warnings that any client could cause: each message is written at most once in 10 seconds.
 
-    These are the warnings of UNTRUSTED_LOGGERS: of the HTTP and TLS listeners, and of authentication. The next line of
-    the message has the field ``leftOut``, the number of lines dropped before it. Records of other loggers, and below
-    level WARNING, always pass.
+    These are the warnings of UNTRUSTED_LOGGERS: of the HTTP and TLS listeners, and of authentication. When the same
+    message is written again, it has the field ``leftOut``: how often it was dropped since the last time. Records of
+    other loggers, and below level WARNING, always pass.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -3,7 +3,7 @@
 A shape (`serried.api.pod.Shape`) is all that decides on which nodes a pod fits: requests, node affinity, tolerations. A
 `Capacity` belongs to the cache of the cluster and lives as long. `Capacity.table` returns the counts of a shape: the
 first plan for the shape counts all nodes; later plans only count the nodes that have changed. A `Census` is made for
-each plan, and corrects these counts for what only this plan sees.
+each plan, and corrects these counts for what only this plan sees, such as nodes that the gang must not use.
 """
 
 from array import array

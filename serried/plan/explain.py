@@ -222,7 +222,8 @@ def diagnose(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = N
     """Return how many members fit in each domain of the gang's topology key, and why they do not fit on the nodes.
 
     If members have several shapes, the reasons are those of the shape that fits least often. A tree is examined as if
-    all its members were one gang. ``capacity`` has counts of earlier plans; without it all nodes are counted.
+    all its members were one gang. ``capacity`` has counts of earlier plans, i.e. how many pods of a shape fit on each
+    node. If it is None, all nodes are counted.
     """
     state = PlanState(snapshot, ask, capacity)
     state.count()
@@ -311,6 +312,7 @@ def find_advice(
     ``gangs`` are the running gangs that could be ended or moved. ``keys`` are the label keys of topology levels
     that could be required instead; label keys that contain the word topology are tried, too. ``found`` is filled and
     returned: if the snapshot's limit ends the work by TooLong, the caller still has the advice found so far.
+    ``capacity`` is as for `diagnose`.
     """
     found = [] if found is None else found
     search = _AdviceSearch(snapshot, ask, capacity, keys)

@@ -2,10 +2,11 @@
 
 Pods are evicted in units (`EvictionUnit`), the pods that are evicted together or not at all. The whole quorum must fit
 into one domain. In a simulation, units are removed from the nodes, priority by priority from the lowest, until domains
-are found that would hold the quorum (`SimulatedCluster`). In the best of these domains all units up to that priority
-are removed, or as many as budgets allow that must not be exceeded (`budget_reprieve`). Then each unit is put back with
-which the quorum still fits (`reprieve`); the others are the victims. The domain in which they cost least
-(`plan.eviction.Cost`) is chosen.
+are found that would hold the quorum (`SimulatedCluster`). In each of the best of these domains, all units up to that
+priority are removed. If that exceeds a limit that must be respected, such as that of a PodDisruptionBudget, only units
+within the limit are removed (`budget_reprieve`). Then each unit is put back if the quorum still fits with it
+(`reprieve`); those that stay removed are the victims. The domain whose victims cost least (`plan.eviction.Cost`) is
+chosen.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -52,7 +53,7 @@ def reopen_full(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None)
 
     Evictions may free such nodes. A node that was not listed although a member fits is infeasible for a reason that
     Serried does not know, so it stays closed. A node without free resources is assumed to be infeasible for lack of
-    them. ``capacity`` has counts of earlier plans.
+    them. ``capacity`` has counts of earlier plans, i.e. how many pods of a shape fit on each node; None for none.
     """
     if not ask.unoffered:
         return ask
@@ -423,8 +424,10 @@ class SimulatedCluster:
     def _respect_budgets(self, candidates: Iterable[CandidateDomain]) -> list[CandidateDomain]:
         """Return the candidates in which the preemptor fits after evictions that exceed none of `Allowances.limits`.
 
-        If all removed pods of a candidate may be evicted, it is returned as it is. Otherwise victims within the limits
-        are searched, for some candidates only, and are set as ``first_victims``.
+        The limits are the evictions that PodDisruptionBudgets and gangs allow, where these must be respected. If all
+        removed pods of a candidate may be evicted, it is returned as it is. Otherwise victims within the limits are
+        searched, for some candidates only, and are set as ``first_victims``. A candidate for which none are found is
+        left out.
         """
         found: list[CandidateDomain] = []
         worked = 0
@@ -458,8 +461,8 @@ class SimulatedCluster:
     def is_counted(self, placement: Placement) -> bool:
         """Return whether counting is enough to know that the preemptor's quorum fits, so that no plan has to be made.
 
-        That is so for members of one shape without rules, if kube-scheduler has rejected no member for a node of the
-        placement.
+        That is so for a gang that is no tree, whose members have one shape and no rules such as anti-affinity. Also,
+        kube-scheduler must not have rejected a member on a node of the domain ``placement``.
         """
         if self._ask.parts or len(self._kinds) > 1 or self._has_rules:
             return False
@@ -515,7 +518,8 @@ class SimulatedCluster:
     def simulate_domain(self, placement: Placement, units: int) -> CountedRemoval:
         """Return a new simulation of one domain from which nothing is removed yet, to choose victims in it.
 
-        All plans in it together may take ``units`` of work (`Limit.spent`).
+        If counting members does not decide whether the quorum fits, plans are made in the simulation. All of these
+        together may take ``units`` of work: each examined node, pod or class of members is one unit (`Limit.spent`).
         """
         removal = Removal(replace(self._snapshot, nodes=self.find_nodes(placement)))
         banned = self._simulated[placement.domain].owners
@@ -577,8 +581,9 @@ def plan_victims(
 
     ``priority`` is the gang's; only pods with a lower one may be victims. ``units`` are all running pods, grouped by
     what is evicted together, whatever their priority and protection; a pod is in at most one of them. ``allowances``
-    says how many pods budgets and gangs can lose. ``capacity`` has counts of earlier plans; without it all nodes are
-    counted. The result does not depend on the order of units and nodes.
+    says how many pods budgets and gangs can lose. ``capacity`` has counts of earlier plans, i.e. how many pods of a
+    shape fit on each node; if it is None, all nodes are counted. The result does not depend on the order of units and
+    nodes.
 
     If all members have one shape, each victim is needed. With several shapes, or with rules such as anti-affinity, that
     holds as far as the planner has checked.
@@ -814,9 +819,10 @@ class _Search:
         return NoVictims(verdict, Blocker.ROOM)
 
     def _remove_more(self, priority: int, units: Sequence[EvictionUnit]) -> Placement | None:
-        """Remove pods from the simulation that may not be evicted in fact, to find out whether they are the reason.
+        """Remove pods from the simulation that may not be evicted in fact, and return the domain where the quorum fits.
 
-        ``priority`` is that of the units. Return the best domain that then holds the quorum; None if none does.
+        That shows whether these pods are why the preemptor finds no victims. ``priority`` is that of the units. If the
+        quorum then fits in several domains, return the best of them; None if it fits in none.
         """
         changed = self._cluster.remove(priority, units)
         return self._cluster.find_over_budget(changed, priority)

@@ -218,7 +218,7 @@ class BindingCycle:
 
     @property
     def accepts_members(self) -> bool:
-        """True in the stages GATHERING and BINDING: filter answers members their slots, and others may get a slot.
+        """True in the stages GATHERING and BINDING: filter answers members their slots, and late ones may get a slot.
 
         In other stages the record is not written yet, victims still run, or the commit is being written.
         """
@@ -257,9 +257,10 @@ class BindingCycle:
 
     @property
     def calling(self) -> Set[str]:
-        """The UIDs of members in stage AT_BIND: their bind call is open, and their Binding is not being sent alone.
+        """The UIDs of members whose bind call is open, while no Binding of theirs is being sent outside of the commit.
 
-        Unlike `at_bind` it leaves out members in stage SENDING. A live view, not a copy.
+        Such members are in stage AT_BIND. In contrast to `at_bind`, members in stage SENDING are left out: for each of
+        them a Binding of its own is being sent, not as part of the quorum's commit. A live view, not a copy.
         """
         return self._calling
 
@@ -456,8 +457,8 @@ class BindingCycle:
     def stop_sending(self, uid: str) -> None:
         """Note that the API server has answered the Binding for which `start_sending` was called, with success or not.
 
-        A member that is bound by now stays bound; any other goes back one stage. Raise IllegalTransition if no Binding
-        of the member was being sent.
+        A member that is bound by now stays bound. Any other leaves the stage SENDING for an earlier one: AT_BIND if its
+        bind call is open, else FILTERED or WAITING. Raise IllegalTransition if no Binding of the member was being sent.
         """
         member = self.member(uid)
         if not member.bound:
@@ -484,7 +485,7 @@ class BindingCycle:
     def mark_bound_elsewhere(self, uid: str, error: str) -> None:
         """Note that another component has bound a member to another node.
 
-        Its open bind call fails with ``error``. This is no progress of the gang.
+        Its open bind call fails with ``error``. This is no progress of the gang: its idle deadline does not start anew.
         """
         self._set_bound(uid, error)
 
@@ -507,7 +508,7 @@ class BindingCycle:
         """Initialize a new cycle: no member has to be checked, because the plan has just checked all of them.
 
         ``late`` are the members that got no slot. ``state`` is the gang's state (`describe_gang_state`): as long as it
-        is the same, features are not asked for replacements of deleted members.
+        is the same, features (such as repair) are not asked for replacements of deleted members.
         """
         self._changed = {}
         for pod in late:
@@ -532,7 +533,7 @@ class BindingCycle:
     def note_checked(self, state: tuple[object, ...]) -> None:
         """Note the gang's state (`describe_gang_state`) at which features looked for replacements of deleted members.
 
-        () has them look again at the next update.
+        Features such as repair look again when the state differs. With () they look at the next update in any case.
         """
         self.checked_state = state
 
@@ -564,7 +565,7 @@ class BindingCycle:
     def restore_bound(self, bound: Iterable[str]) -> None:
         """Note the members (UIDs) that an earlier leader has bound, when its cycle is continued.
 
-        They are no progress of this cycle.
+        They are no progress of this cycle: its idle deadline does not start anew.
         """
         for uid in bound:
             self._set_bound(uid, "")
@@ -605,18 +606,20 @@ class BindingCycle:
         self.closed = self.closed.union(nodes)
 
     def note_refill(self, tried: tuple[object, ...]) -> None:
-        """Note that slots were planned for the late members, in the state ``tried`` of cluster and gang.
+        """Note that slots were planned for the late members, which have none.
 
-        As long as the state is equal to it, this is not planned again. () lets the next update plan again.
+        ``tried`` is the state of cluster and gang at that time. As long as the state is equal to it, this is not
+        planned again. () lets the next update plan again.
         """
         self.refill_tried = tried
 
     def count_idle(self, now: float, seconds: float, *, assumed: bool) -> None:
         """Add ``seconds`` in which kube-scheduler was idle, and note that the time is counted up to ``now``.
 
-        The gang has a deadline for idle seconds, and a total one. Idle seconds move the gang towards the first. While
-        kube-scheduler has ``assumed`` a member they do not; instead the whole time since the last count is added to
-        the total deadline.
+        The gang has an idle deadline (``--barrier-idle``, a number of idle seconds) and a total one
+        (``--barrier-deadline``). If ``assumed`` is False, ``seconds`` count towards the idle deadline. If it is True,
+        because kube-scheduler has assumed a member, they do not, and the total deadline is postponed by the time since
+        the last count.
         """
         if not assumed:
             self.late_seconds += seconds

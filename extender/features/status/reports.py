@@ -45,7 +45,7 @@ _SETTLE_SECONDS = 0.8
 """The time for which a reason must stay the same before it is written to condition and events (decision 4)."""
 
 _PASSING_SECONDS = 0.9
-"""The time for which a reason that usually passes in a moment (`Mark.PASSES`) must stay the same to be written."""
+"""The time for which a reason that usually passes in a moment (`Trait.TRANSIENT`) must stay the same to be written."""
 
 _MAX_SETTLE_SECONDS = 0.9
 """The longest wait for a reason to stay the same.
@@ -56,11 +56,11 @@ Afterwards the present reason is written even if reasons keep changing.
 _PROGRESS_SECONDS = 2.0
 """The longest wait of a verdict for its reason to stay the same, in two cases.
 
-The reason usually ends within a moment (`Mark.PASSES`), or it is written already and only its numbers are new.
+The reason usually ends within a moment (`Trait.TRANSIENT`), or it is written already and only its numbers are new.
 """
 
 _BURST_SECONDS = 5.0
-"""The longest time for which the verdict of a gang that makes progress (`Mark.GOOD`) waits for other gangs' Bindings.
+"""The longest wait of a verdict of a gang that makes progress (`Trait.PROGRESS`) for the Bindings of other gangs.
 
 It is counted from the group's first verdict that is not written yet.
 """
@@ -168,8 +168,8 @@ class Reports:
     The writes of one group follow each other, and each writes the newest verdict. Groups do not wait for each other,
     but at most eight are written at a time; namespaces take turns. If a condition cannot be written, it is tried again
     after a pause, which a new verdict does not shorten; events are emitted all the same. Verdicts of gangs that make
-    progress (`Mark.GOOD`) wait while gangs are being bound: their writes would compete with the Bindings, and are often
-    outdated soon.
+    progress (`Trait.PROGRESS`) wait while gangs are being bound: their writes would compete with the Bindings, and are
+    often outdated soon.
     """
 
     _conditions: Conditions
@@ -411,7 +411,7 @@ class Reports:
     def _waits_for_bindings(self, pending: _Pending) -> bool:
         """Return whether the write of a verdict has to wait because gangs are being bound.
 
-        Only verdicts of gangs that make progress (`Mark.GOOD`) wait, and at most five seconds.
+        Only verdicts of gangs that make progress (`Trait.PROGRESS`) wait, and at most five seconds.
         """
         recent = pending.begun <= self._clock() < pending.begun + _BURST_SECONDS
         return recent and _is_good(pending.verdict) and self._is_binding()
@@ -485,10 +485,10 @@ class Reports:
                 self._events.emit(owner, kind, verdict.reason.value, render(verdict))
 
     def _emit_pod(self, key: GroupKey, reported_uid: str, verdict: Verdict) -> None:
-        """Emit the event about the first waiting member too, as users run ``kubectl describe pod`` (decision 4).
+        """Emit an event with the verdict about the gang's first waiting member, for ``kubectl describe pod``.
 
-        Emit it only once per pod and reason, and not if the event was about this pod anyway: ``reported_uid`` is the
-        UID of the object that it was about.
+        The caller has emitted the event about the gang already; ``reported_uid`` is the UID of the object that it
+        names. If that is the member itself, no second event is emitted. Nor is one with the pod and reason of the last.
         """
         found = self._store.members.classify(key)
         pod = next(iter((*found.waiting, *found.refused, *found.gated)), None)
@@ -532,7 +532,10 @@ class Reports:
         return last == verdict or last.reason is verdict.reason is Reason.SCHEDULED
 
     def _list_owners(self, group: PodGroup | None) -> list[dict[str, str]]:
-        """Return references to the Jobs or other parents that control the PodGroup, or the PodGroups of its tree."""
+        """Return references to the owners (Job, JobSet, LeaderWorkerSet) that control a PodGroup; [] for None.
+
+        For a tree they are the owners of the tree and of all its PodGroups, each once.
+        """
         if group is None:
             return []
         below = [group.key.leaf(leaf.name) for leaf in list_leaves(group.tree)]
@@ -582,14 +585,14 @@ def _is_good(verdict: Verdict) -> bool:
 def _replaces_delayed(before: _Pending, verdict: Verdict, now: float) -> bool:
     """Return whether ``verdict`` replaces one whose write was delayed because gangs are being bound.
 
-    So ``before`` is about a gang that made progress (`Mark.GOOD`), and ``verdict`` says why it waits. The new verdict
-    must settle from the beginning: the time of the delay does not count. ``now`` is in loop seconds.
+    So ``before`` is about a gang that made progress (`Trait.PROGRESS`), and ``verdict`` says why it waits. The new
+    verdict must settle from the beginning: the time of the delay does not count. ``now`` is in loop seconds.
     """
     return _is_good(before.verdict) and not _is_good(verdict) and now > before.begun + _MAX_SETTLE_SECONDS
 
 
 def _refer_to_owner(group: PodGroup | Composite | None) -> dict[str, str] | None:
-    """Return a reference to the Job or other parent that controls the group; None if there is none."""
+    """Return a reference to the Job, JobSet or LeaderWorkerSet that controls the group; None if there is none."""
     owners = group.owners if group is not None else ()
     owner = next((owner for owner in owners if owner.controller and owner.kind in OWNER_KINDS), None)
     if group is None or owner is None:

@@ -25,9 +25,10 @@ from serried.rules.devices.inventory import DeviceUnion, Inventory, Match, Selec
 
 @dataclass(frozen=True, slots=True)
 class CountRequest:
-    """A request for ``count`` devices, each from any of the sets of devices ``selections``.
+    """A request for ``count`` devices, each of which is in at least one of the sets in ``selections``.
 
-    There are several sets if the request has alternatives (firstAvailable).
+    A set has the devices that match the request's class, selectors and tolerations (`SelectedDevices`). There are
+    several sets if the request has alternatives (firstAvailable).
     """
 
     selections: DeviceUnion
@@ -221,7 +222,8 @@ class Amounts:
     def register(self, demand: Demand, step: int) -> None:
         """Register (``step`` 1) or unregister (-1) what a pod requests, so that `count_node` counts the devices for it.
 
-        With -1 the sets of devices in ``demand.selections`` are also released to the `Inventory`.
+        With -1 ``demand.selections``, the sets of devices that the pod's requests may use, are also released: the
+        `Inventory`, which owns these sets, may drop one that no pod needs any more.
         """
         for selection in demand.selections if step < 0 else ():
             self._inventory.release(selection)
@@ -395,7 +397,10 @@ def _serves(selections: DeviceUnion, match: Match) -> bool:
 
 @lru_cache(maxsize=1024)
 def name_union(union: DeviceUnion) -> str:
-    """Return the name of the pseudo resource for devices that are in at least one of the sets in ``union``."""
+    """Return the name of the pseudo resource for devices that are in at least one of the sets in ``union``.
+
+    A pseudo resource is one that Serried adds to its copies of nodes and of pods' requests, to count devices like cpu.
+    """
     return DEVICES + " or ".join(sorted(selection.name for selection in union))
 
 

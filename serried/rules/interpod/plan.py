@@ -5,8 +5,10 @@ asks it for each node and member.
 
 The rules are those of kube-scheduler 1.37, which places one pod after another (interpodaffinity/filtering.go:
 satisfyPodAffinity, satisfyPodAntiAffinity, satisfyExistingPodsAntiAffinity; podtopologyspread/filtering.go: Filter).
-The pods on a node are known by the pseudo resources in its usage (`serried.api.interpod`). So a plan that removes pods
-from the usage removes their effect on rules as well.
+The pods on a node are known by pseudo resources: requests that Serried adds to its own copies of pods, so that rules
+count like resources (`serried.api.interpod`). A pod that a rule selects requests 1 of the rule's pseudo resource, so
+the sum of these requests on a node is the number of selected pods there. A plan that removes a pod from a node's usage
+removes its effect on rules as well.
 
 For each class (members of equal shape) the nodes are computed that the rules exclude wherever other members are placed.
 Only if members affect each other their order matters, and they are placed one at a time.
@@ -38,9 +40,10 @@ _NO_RULES = InterPodRules()
 
 
 class Count:
-    """The number of pods that a rule selects, in each domain of a topology key.
+    """The number of pods that a rule selects, or that have an anti-affinity term, in each domain of a topology key.
 
-    Each selected pod requests 1 of the pseudo resource named ``amount``, ``key`` is the topology key.
+    ``key`` is the topology key. ``amount`` is the name of a pseudo resource: a request that Serried adds to its own
+    copy of each such pod, so that these pods are counted like a resource.
     """
 
     def __init__(self, amount: str, key: str) -> None:
@@ -208,8 +211,9 @@ class InterPodPlanRule(PlanRule):
     def _find_anti_affinity(self) -> dict[str, list[tuple[str, str]]]:
         """Return the anti-affinity terms of running pods and members that exclude members of this gang.
 
-        The key is the pseudo resource of the members that a term excludes. The values are the pseudo resource of the
-        pods that have the term, and its topology key.
+        Pods are known by pseudo resources: requests that Serried adds to each pod that a term selects, and another one
+        to each pod that has the term. The key of the result is the name of the first, which the excluded members
+        request. Its values are the name of the second and the term's topology key, for each such term.
         """
         wanted = {name.removeprefix(COUNTS) for kind in self._classes for name in kind.request if _counts(name)}
         found: dict[str, list[tuple[str, str]]] = {}
@@ -281,7 +285,7 @@ class InterPodPlanRule(PlanRule):
     def _has_member_with(self, amount: str) -> bool:
         """Return whether a rule selects at least one member of the gang.
 
-        ``amount`` is the pseudo resource that stands for the rule: members that it selects request it.
+        ``amount`` is the rule's pseudo resource: a request that Serried adds to each pod that the rule selects.
         """
         return any(amount in kind.request for kind in self._classes)
 
@@ -298,9 +302,9 @@ class InterPodPlanRule(PlanRule):
     def _is_excluded_by_members(self, kind: MemberClass, count: Count) -> bool:
         """Return whether anti-affinity excludes the equal members ``kind`` from the domains of other members.
 
-        ``count`` is the count for the anti-affinity term. If ``kind`` and the other members have the same term by host
-        name, it does not matter here: each of them requests all of a pseudo resource of its node, so the check of free
-        resources keeps them apart already.
+        ``count`` is the count for the anti-affinity term. Members that have the same term by host name as ``kind`` do
+        not matter here: to the requests of each, Serried adds all that a node has of a made-up resource. So the check
+        of free resources allows only one of them per node already.
         """
         name = count.amount.removeprefix(COUNTS)
         alike = APART + (read_apart(name)[1] if name.startswith(APART) else name)
@@ -416,7 +420,8 @@ class InterPodPlanRule(PlanRule):
     def add_pods(self, amounts: Resources, name: str, pods: int) -> None:
         """Record that ``pods`` pods are placed on a node, members or not. A negative number removes them.
 
-        ``amounts`` are the requests of each. Pseudo resources in them show which rules select the pods.
+        ``amounts`` are the requests of each pod. They contain what Serried adds for each rule that selects the pod (1
+        of the rule's pseudo resource), so they show which counts change.
         """
         node = self._snapshot.nodes[name]
         for count in self._counts.values():
@@ -430,9 +435,9 @@ class InterPodPlanRule(PlanRule):
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
         """Return the rule that excludes the next of the equal members ``kind`` from a node; None if none does.
 
-        Members that share a device claim have affinity to the one member that requests its devices
-        (`AffinityRule.follows`). This affinity is never returned: it would only tell that the one member is not placed
-        near the node, not what keeps that member from it.
+        If members share a device claim, only the first of them counts as requesting its devices; the others have an
+        affinity to the first, made by Serried (`AffinityRule.follows`). This affinity is never returned: it would only
+        tell users that the first member is not placed on the node, but not why.
         """
         rules, own, node = self._rules[kind], kind.shape.neighbours, self._snapshot.nodes[name]
         beside = own.beside if own is not None and rules.affinity else None
@@ -468,18 +473,19 @@ class InterPodPlanRule(PlanRule):
         return ", ".join(said)
 
     def crowding(self, kind: MemberClass, name: str) -> int:
-        """Return how many pods are in the node's domains, over which ``kind`` (equal members) has to be spread evenly.
+        """Return how many pods are in the node's domains that the members' topology spread constraints count there.
 
-        The planner tries nodes with the lowest number first.
+        The members are the equal members ``kind``; the numbers of all their constraints are added up. The planner tries
+        nodes with the lowest number first.
         """
         labels = self._snapshot.nodes[name].labels
         return sum(each.by_domain.get(labels.get(each.key, ""), 0) for each in self._rules[kind].spread)
 
     def find_first_key(self, kind: MemberClass) -> str | None:
-        """Return the topology key of which the first of the equal members ``kind`` fixes the domain for the others.
+        """Return the topology key by which all the equal members ``kind`` must be in the domain of the first of them.
 
-        That is so for members with affinity to each other, while the affinity selects no pod in the cluster. None in
-        all other cases.
+        There is such a key if the members have affinity to each other, while the affinity selects no pod in the cluster
+        yet: then the first one may be anywhere, and the others must follow into its domain. Otherwise return None.
         """
         rules = self._rules[kind]
         free = rules.may_be_first and not any(count.total for count in rules.affinity)
@@ -499,9 +505,10 @@ def concerns(classes: Iterable[MemberClass]) -> bool:
 
 
 def decides(amount: str, classes: Iterable[MemberClass]) -> bool:
-    """Return whether pods that request the pseudo resource ``amount`` affect on which nodes these members fit.
+    """Return whether pods that request ``amount`` affect on which nodes these members fit.
 
-    They do if the members have a rule that selects the pods, or if the pods have anti-affinity that excludes the
+    ``amount`` is the name of a pseudo resource: a request that Serried adds to pods that a rule selects, or to pods
+    that have an anti-affinity term. Such pods affect the members if a member has the rule, or if the term excludes
     members. ``classes`` are the members, grouped by shape.
     """
     if amount.startswith(APART):
