@@ -31,8 +31,8 @@ _KNOWN_LABELS = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.i
 def check_kueue(seen: Observed) -> Iterator[Finding]:
     """Yield findings about Kueue; yield nothing if it was not found.
 
-    Checked are its setting waitForPodsReady, gangs for which both Kueue and Serried choose the domain, pods on its
-    nodes that it does not manage, and quotas that exceed the nodes.
+    Checked are its setting waitForPodsReady, gangs for which both Kueue and Serried choose the domain, pods that
+    Kueue does not manage on nodes that it assigns, and quotas that exceed the nodes.
     """
     if seen.kueue is None:
         return

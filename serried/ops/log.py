@@ -36,7 +36,7 @@ _MAX_MESSAGES = 256
 def name_group(key: GroupKey) -> dict[str, str]:
     """Return the log fields that name a group, for ``extra``.
 
-    They are ``podGroup``, its namespace and name, and ``kind``, the kind of its object, such as CompositePodGroup.
+    The fields are ``podGroup``, its namespace and name, and ``kind``, the kind of its object, e.g. CompositePodGroup.
     """
     return {"podGroup": str(key), "kind": key.kind.value}
 

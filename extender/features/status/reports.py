@@ -487,8 +487,8 @@ class Reports:
     def _emit_pod(self, key: GroupKey, reported_uid: str, verdict: Verdict) -> None:
         """Emit an event with the verdict about the gang's first waiting member, for ``kubectl describe pod``.
 
-        The caller has emitted the event about the gang already; ``reported_uid`` is the UID of the object that it
-        names. If that is the member itself, no second event is emitted. Nor is one with the pod and reason of the last.
+        The caller has emitted an event with this verdict already, about the object with the UID ``reported_uid``. If
+        that is the member itself, no second event is emitted. An event is not repeated for the same member and reason.
         """
         found = self._store.members.classify(key)
         pod = next(iter((*found.waiting, *found.refused, *found.gated)), None)
