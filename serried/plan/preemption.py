@@ -133,13 +133,13 @@ class _SimulatedDomain:
     placement: Placement
 
     room: int = 0
-    """The number of the preemptor's members that fit in the domain without the removed pods, as of the last count."""
+    """The number of the preemptor's members that fit in the domain after the removals, as of the last count."""
 
     tried: int = -1
     """The value of ``room`` at the last plan, which has failed; -1 if no plan was made."""
 
     planned: bool = False
-    """True if a plan for the quorum was found without the removed pods. PodDisruptionBudgets are not considered."""
+    """True if a plan for the quorum was found after the removals. PodDisruptionBudgets are not considered."""
 
     taken: dict[Budget, int] = field(default_factory=dict)
     """The number of removed pods by PodDisruptionBudget, and by gang that must keep its quorum."""
@@ -378,7 +378,7 @@ class SimulatedCluster:
     # --- candidates ------------------------------------------------------------------------------------------------
 
     def list_candidates(self, domains: Iterable[Domain], priority: int) -> list[CandidateDomain]:
-        """Return those of the given domains that hold the preemptor's quorum without the removed pods, the best first.
+        """Return those of the given domains that hold the preemptor's quorum after the removals, the best first.
 
         ``priority`` is that of the pods that were removed last. Domains for which a plan has to be made are tried in
         the order of how many members fit, and only until a few plans have succeeded.
@@ -506,7 +506,7 @@ class SimulatedCluster:
         return True
 
     def explain(self) -> Verdict:
-        """Return the planner's verdict why the preemptor does not fit without the removed pods."""
+        """Return the planner's verdict why the preemptor does not fit, even after the removals."""
         shown = self._removal.snapshot()
         held = {simulated.placement.name for simulated in self._simulated.values() if simulated.holders}
         ask = replace(self._ask, taken=self._ask.taken | held)
