@@ -252,7 +252,7 @@ def plan_installation(asked: Installation, version: JSON) -> Installation:
 def read_shipped() -> list[tuple[list[str], JSON]]:
     """Return all objects of the kustomization in the order of their creation.
 
-    Before each object stand the names of the shapes of an installation (`Layout`) that it belongs to.
+    The result has pairs: the names of the installation's shapes (`Layout`) that the object belongs to, and the object.
     """
     text = files("cli").joinpath("manifests.json").read_text()
     return [(each["shapes"], each["object"]) for each in json.loads(text)]
@@ -367,8 +367,9 @@ class Install:
     async def _check_waiting(self) -> list[Finding]:
         """Return a warning for each owner, such as a Job, whose pods already wait for Serried's scheduler.
 
-        In the isolated shape an admission policy marks new members. These pods were created before, so the scheduler
-        would place them one by one.
+        Only in the isolated shape of an installation. There an admission policy adds to each new member the extended
+        resource by which kube-scheduler knows that it must call Serried. The pods that already wait were created
+        before, without this resource, so kube-scheduler would place them one by one.
         """
         if self._plan.shape is not Layout.ISOLATED:
             return []  # in other shapes the scheduler calls Serried for every pod

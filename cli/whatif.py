@@ -106,10 +106,11 @@ def ask_whatif(
 async def _ask(
     debug: DebugApi, target: Target, sent: Sequence[FileObject], asked: Mapping[str, list[str] | None]
 ) -> dict[str, Any]:
-    """Ask the extender about the objects that admission accepts, and return its answer.
+    """Ask the extender about the objects that the API server accepts by dry run, and return its answer.
 
     ``sent`` are the objects of the manifests. ``asked`` has the other options (namespace, group, drain, add, remove) by
-    name. Added to the answer are the objects that admission rejects, and the file of each object.
+    name. Added to the answer are the objects that the API server rejects, what the dry run could not check
+    (``unchecked``), and the file of each gang.
     """
     (where,) = asked["namespace"] or ("",)
     admitted = Admitted()
@@ -255,7 +256,11 @@ _OUTCOMES = {"Fits": "yes", "FitsAfterEvictions": "after evictions", "DoesNotFit
 
 
 def draw_whatif(answer: dict[str, Any]) -> Iterator[Part]:
-    """Yield the parts of the output: the gangs, their nodes and victims, and the rejected and unchecked objects."""
+    """Yield the parts of the output: the gangs, their nodes and victims, then what could not be answered.
+
+    These are the objects that the API server or the extender rejects, and what the dry run at the API server could not
+    check, for instance quotas. ``answer`` is the result of `_ask`.
+    """
     named = len({each["file"] for each in answer["groups"]}) > 1
     rows = [
         (

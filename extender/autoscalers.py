@@ -35,7 +35,7 @@ PROVISIONING = "autoscaling.x-k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class FoundAutoscalers:
-    """The autoscalers of the cluster at the time of one refresh. An instance is false if it has none."""
+    """The autoscalers of the cluster at the time of one refresh. ``bool(found)`` is False if there are none."""
 
     karpenter: bool = False
     cluster_autoscaler: bool = False
@@ -117,8 +117,8 @@ class Autoscalers:
     def set_found(self, seen: FoundAutoscalers) -> None:
         """Set ``seen``, the autoscalers that the API server has shown last.
 
-        If it differs from before, or is the first result of a term, call all functions in ``listeners``, then
-        ``changed``.
+        If it differs from before, or is the first result of a term, call the functions that other objects have added
+        to the list ``listeners``, then ``changed``, the function given to the constructor.
         """
         before, self.seen = (self.seen, self.known), seen
         self.found[:] = [seen.names] if seen else []

@@ -313,7 +313,7 @@ class Extender:
     async def _take_part_in_election(self, election: Election) -> None:
         """Take part in the extenders' own election, once all caches are full.
 
-        ``leadership`` reads the result from the Lease.
+        The election writes the Lease. ``leadership`` reads from the Lease whether this instance leads.
         """
         await self.feed.synced.wait()
         await Candidacy(
@@ -343,8 +343,8 @@ class Extender:
     def update_refused_versions(self, level: ApiLevel) -> None:
         """Pass the messages in ``level`` about API versions that Serried cannot use to the Store and the self-check.
 
-        The reasons of waiting groups name these versions, and so does ``/debug/selfcheck``. The API of PodGroups that
-        the process uses, which ``level`` also names, has not changed.
+        The reasons of waiting groups name these versions, and so does ``/debug/selfcheck``. Call it when only these
+        messages have changed. If the API of PodGroups has changed, a new instance is built instead.
         """
         self.store.set_native_obstacle(level.native_problem)
         self.selfcheck.set_refused(level.refused)

@@ -60,7 +60,7 @@ from serried.api.preference import EXCLUSIVE, PACKING, PREFERRED_TOPOLOGY
 
 
 class Elastic(StrEnum):
-    """The setting that decides what happens to a gang's minCount when its Job's parallelism changes."""
+    """The setting that decides whether a gang's minCount follows its Job's parallelism when that changes, or stays."""
 
     FOLLOW = "follow"
     """minCount follows the parallelism of the Job."""
@@ -69,7 +69,7 @@ class Elastic(StrEnum):
 
 
 class Suspended(StrEnum):
-    """The setting that decides what happens to the Workload and PodGroup of a suspended Job."""
+    """The setting that decides whether the Workload and PodGroup of a suspended Job are kept or deleted."""
 
     KEEP = "keep"
     """The Workload and the PodGroup of a suspended Job stay."""
@@ -81,7 +81,7 @@ class Suspended(StrEnum):
 
 
 class Track(StrEnum):
-    """The setting that decides which Jobs get a Workload and a PodGroup."""
+    """The setting that decides which Jobs get a Workload and a PodGroup: only gangs, or all Jobs."""
 
     GANGS = "gangs"
     """Only the Jobs that are gangs."""
@@ -103,7 +103,12 @@ class GangSettings:
 
 
 class DesiredAction(Enum):
-    """The work that the controller has to do for an owner."""
+    """The work that the controller has to do for an owner.
+
+    The actions are: create the Workload and PodGroups of a gang (START), or those of a Job that is no gang (TRACK);
+    create only the missing PodGroups of an existing Workload (COMPLETE); delete the objects that Serried has made for a
+    suspended Job (RELEASE); do nothing (NONE).
+    """
 
     START = "start"
     """Create Workload and PodGroups: the owner is a gang, and none of its pods has started."""
@@ -267,7 +272,7 @@ def _differs_in_disruption(owner: Owner, workload: Workload) -> bool:
 
 
 class MinCountUpdate(Enum):
-    """The way in which the minCount of a gang is changed when its owner's size changes."""
+    """The way to change minCount when an owner's size changes: patch it, create a second Workload, or never."""
 
     PATCH = "patch"
     """Patch minCount in Workload and PodGroup, if the API server allows that (1.37)."""
@@ -358,9 +363,9 @@ def make_workload_create(owner: Owner, action: DesiredAction) -> CreateWorkload:
 def list_deletes(owner: Owner, observed: Observed) -> Sequence[Change]:
     """Return the deletes of the owner's objects that Serried made.
 
-    While PodGroups or replaced Workloads are left, return only the deletes of these. When none is left, return the
-    delete of the Workload in use. It comes last, because the controller finds the PodGroups by their Workload, also
-    after a restart.
+    While there are PodGroups, or older Workloads that were replaced by a newer one (`MinCountUpdate.REPLACE`), return
+    only the deletes of these. When none is left, return the delete of the Workload in use. It comes last, because the
+    controller finds the PodGroups by their Workload, also after a restart.
     """
     return _deletes_of_ours(owner, [*observed.outdated, *observed.groups]) or _deletes_of_ours(
         owner, observed.workloads

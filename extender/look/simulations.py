@@ -305,7 +305,10 @@ Texts = Annotated[list[str] | None, Query()]
 
 
 class Questions:
-    """Answers what-if questions, one at a time. ``stopwatch`` returns the seconds of work of the calling thread."""
+    """Answers what-if questions, one at a time, each with at most `_LIMIT_SECONDS` of work.
+
+    ``stopwatch`` measures the work: it returns the seconds that the calling thread has worked until now.
+    """
 
     def __init__(self, core: Core, stopwatch: Callable[[], float]) -> None:
         self._core = core
@@ -395,7 +398,8 @@ class Questions:
 def whatif_routes(core: Core, stopwatch: Callable[[], float] = time.thread_time) -> APIRouter:
     """Return the route ``/whatif`` below ``/debug``.
 
-    ``stopwatch`` returns the seconds of work of the calling thread.
+    ``stopwatch`` measures the work, which is limited per question: it returns the seconds that the calling thread has
+    worked until now.
     """
     router = APIRouter()
     responses = {

@@ -69,9 +69,10 @@ class Ledger:
     # --- one group ---------------------------------------------------------------------------------------------
 
     def reserve(self, reservation: Reservation, pods: Mapping[str, Pod]) -> None:
-        """Add a reservation. ``pods`` are the existing members by UID; slots of other pods are removed from it.
+        """Add a reservation, and count its slots as used.
 
-        Raises IllegalTransition if the group has a reservation already.
+        ``pods`` are the existing members by UID. If the reservation has slots for other pods, which were deleted
+        meanwhile, these slots are removed first. Raises IllegalTransition if the group has a reservation already.
         """
         if reservation.group in self._by_group:
             raise IllegalTransition(f"{reservation.group} already holds a reservation")
@@ -84,7 +85,10 @@ class Ledger:
         self._pending_victims.add(reservation.victims, reservation.group)
 
     def forget_victims(self, reservation: Reservation) -> None:
-        """Remove the victims of a reservation, because they have ended or need not end any more. No effect without."""
+        """Remove the victims of a reservation, because they have ended or need not end any more.
+
+        No effect if the reservation has no victims.
+        """
         self._require_held(reservation)
         self._pending_victims.remove(reservation.victims)
         reservation.forget_victims()
@@ -150,7 +154,7 @@ class Ledger:
     def drop(self, uid: str) -> None:
         """Release the slot of the pod with this UID; the other slots of the reservation stay.
 
-        No effect without a slot.
+        No effect if the pod has no slot.
         """
         reservation = self._by_uid.pop(uid, None)
         if reservation is not None:

@@ -88,9 +88,9 @@ class FreedNodes:
     def add_reached(self, names: Iterable[str]) -> None:
         """Record that waiting pods with certain rules about other pods, such as affinity, may fit on any node now.
 
-        ``names`` are the pseudo resources that stand for these rules in the requests of pods
-        (`serried.api.interpod.find_affecting_names`). `serried.api.interpod.list_affected_names` says for which pods
-        they matter.
+        ``names`` stand for these rules. Serried adds such names to the requests of pods, so that the rules count like
+        resources (`serried.api.interpod.find_affecting_names`). `serried.api.interpod.list_affected_names` says for
+        which pods they matter.
         """
         self._reached.update(names)
 
@@ -237,8 +237,8 @@ class Occupancy:
     def note_reached(self, names: Iterable[str]) -> None:
         """Record that a pod started or ended, so that waiting pods with rules about it may fit on other nodes.
 
-        ``names`` are the pseudo resources that stand for these rules in the requests of pods
-        (`serried.api.interpod.find_affecting_names`).
+        ``names`` stand for these rules. Serried adds such names to the requests of pods, so that the rules count like
+        resources (`serried.api.interpod.find_affecting_names`).
         """
         reached = frozenset(names)
         if reached:
@@ -429,7 +429,8 @@ class Vacancies:
 
         The slot stays counted as used, now for the vacancy. If the kubelet has rejected the member (``refusal`` is its
         reason), the slot is free instead. ``leaf`` is the member's PodGroup in a tree, "" for a gang that is no tree.
-        ``since`` is the time in loop seconds from which the wait for a replacement counts; None if it counts later.
+        ``since`` is the time in loop seconds from which the wait for a replacement counts. If it is None,
+        `extender.features.repair` sets the time when it first handles the vacancy.
         """
         vacancy = Vacancy(group, pod, leaf, refusal, since)
         self._by_group.setdefault(group, {})[pod.uid] = vacancy

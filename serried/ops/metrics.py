@@ -472,7 +472,9 @@ class ExtenderMetrics(Metrics):
     def repaired(self, outcome: str, seconds: float) -> None:
         """Count a vacancy that has ended, ``seconds`` after the member in the slot had ended.
 
-        ``outcome`` is SameNode or SameDomain if a replacement was bound there, Lost if none came in time.
+        ``outcome`` is SameNode if a replacement was bound to the node of the slot, SameDomain if to another node (in
+        the same domain, if the gang has a topology key), or Lost if the slot was given up, for instance because no
+        replacement came in time.
         """
         self._repairs.labels(outcome).inc()
         if outcome != "Lost":

@@ -193,7 +193,10 @@ class Preemption:
 
 
 class Blocker(StrEnum):
-    """The kinds of reasons why the planner finds no victims for a gang."""
+    """The kinds of reasons why the planner finds no victims for a gang.
+
+    Pods in the way are protected, or their priority is too high, or the gang would not fit even without any pods.
+    """
 
     PROTECTION = "protection"
     """Protected pods: the gang would only fit if pods of lower priority were evicted that must not be evicted."""

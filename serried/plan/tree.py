@@ -375,10 +375,11 @@ def _order_parts(ask: PlanRequest) -> list[PlanRequest]:
 
 
 def _list_needed_from_other_groups(ask: PlanRequest) -> set[str]:
-    """Return which pods the members of a group need nearby, as far as only other groups have such pods.
+    """Return a name for each kind of pods that members of a group need nearby, and that only other groups have.
 
-    Each is given by the pseudo resource that such pods request: the name by which Serried counts the pods that an
-    affinity term or spread constraint matches.
+    A kind of pods are those that an affinity term or spread constraint of a member matches. Serried adds the name of
+    the kind to the requests of each such pod, so that these pods can be counted like a resource. Names that members of
+    the group itself have in their requests are left out.
     """
     wanted = {amount for amount, _ in _list_nearby(ask)}
     return wanted.difference(name for member in ask.members for name, _ in member.shape.requests) if wanted else wanted

@@ -54,8 +54,7 @@ class Offers:
     def note_offer(self, uid: str, names: Sequence[str]) -> None:
         """Note the nodes that kube-scheduler offers to a waiting member. Requeue its group if a plan may succeed now.
 
-        ``names`` are noted only if they are all feasible nodes, as a sample proves nothing. One of these must be true,
-        too:
+        Do both only if ``names`` are all feasible nodes, as a sample proves nothing, and if one of these is true:
         - the member requests devices that only kube-scheduler can count;
         - a node was rejected for a member before;
         - the last plan had no node for any member, and the member has rules, such as affinity, which may allow a node
@@ -79,7 +78,8 @@ class Offers:
     def note_rejected_node(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
         """Note that kube-scheduler rejects the node of a member's slot, so that the next plan avoids it.
 
-        ``names`` are the nodes that its filter call offers instead, maybe a sample of them.
+        ``names`` are the nodes that its filter call offers instead, maybe a sample of them. They are noted for the
+        next plan. For a member with devices that only kube-scheduler can count, a sample is ignored.
         """
         state, mates = self._groups.states[cycle.reservation.group], self._list_nodes_of_mates(cycle, pod)
         node = cycle.reservation.slots[pod.uid].node
@@ -91,7 +91,7 @@ class Offers:
         """Have the cycle avoid all nodes that kube-scheduler does not offer to members with the requests of ``pod``.
 
         Only for members with devices that only kube-scheduler can count. Nodes that filter has answered to other
-        members of the cycle stay open: they may be missing only because those members fill them.
+        members of the cycle are not avoided: kube-scheduler may leave them out only because these members fill them.
         """
         if not pod.only_scheduler_counts:
             return
@@ -105,8 +105,8 @@ class Offers:
     def exempt_if_evicted(self, cycle: BindingCycle, pod: Pod) -> None:
         """Have no more pods evicted on the node of a member's slot, as kube-scheduler rejects it despite evictions.
 
-        Ignored if no eviction was sent for the cycle. The ban holds for all members with equal requests and
-        constraints.
+        Does nothing if no eviction was sent for the cycle. It holds for all members with the same requests and
+        constraints as ``pod``.
         """
         if cycle.eviction_sent:
             node = cycle.reservation.slots[pod.uid].node

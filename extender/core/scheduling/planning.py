@@ -111,7 +111,10 @@ class Planning:
             state.entry.retry_by(now + max(backoff.seconds, _MIN_RETRY_SECONDS))
 
     def drop_plans(self, group: GroupKey) -> None:
-        """Drop the plans of a group, and the backoff for their cost, because the group has got a plan."""
+        """Drop all plans of a group in the planning tasks, also unfinished ones, and the backoff for their cost.
+
+        Call it when the group has accepted a plan, so that it needs no other one.
+        """
         self._planning_tasks.drop_plans(group)
 
 
@@ -132,7 +135,7 @@ class KeptSlots:
         self._store = store
 
     def list_kept(self, members: Iterable[Pod]) -> list[Vacancy]:
-        """Return the vacancies that are kept for these members."""
+        """Return the vacancies to which these members are assigned as replacements."""
         found = (self._store.vacancies.of_replacement(pod.uid) for pod in members)
         return [vacancy for vacancy in found if vacancy is not None]
 

@@ -1,8 +1,8 @@
 """ProvisioningRequests, by which Cluster Autoscaler adds all nodes of a gang at once, or none.
 
 The members keep their gates, so that Cluster Autoscaler does not add nodes for single pods as well. The request lists
-all needed members: Cluster Autoscaler itself leaves out those that fit on existing nodes. Members with equal demands
-share one PodTemplate. `Asking` creates, reads and deletes the objects.
+all needed members: Cluster Autoscaler itself leaves out those that fit on existing nodes. Members with equal requests
+and constraints share one PodTemplate. `Asking` creates, reads and deletes the objects.
 
 Source: kubernetes/autoscaler, cluster-autoscaler/provisioningrequest/besteffortatomic/provisioning_class.go.
 """
@@ -65,7 +65,8 @@ def read_answer(request: Raw) -> Answer:
 def make_template(pod: Raw, target: Target) -> dict[str, Any]:
     """Return the PodTemplate's ``template`` for pods like ``pod``, a Pod as JSON.
 
-    It has the pod's labels and spec without gates and nodeName, and selects the target's domain.
+    It has the pod's labels, and its spec without scheduling gates, nodeName, hostname and schedulingGroup. If the gang
+    needs one topology domain, the nodeSelector gets this domain, which ``target`` names by key and value.
     """
     spec = dict(read_map(pod, "spec"))
     for field in ("nodeName", "schedulingGates", "hostname", "schedulingGroup"):
@@ -78,7 +79,9 @@ def make_template(pod: Raw, target: Target) -> dict[str, Any]:
 async def create_request(
     client: ApiClient, group: GroupKey, members: Sequence[Pod], at: float, target: Target, class_name: str
 ) -> str:
-    """Create the ProvisioningRequest for ``members``, then one PodTemplate for all members with equal demands.
+    """Create the ProvisioningRequest for ``members``, then its PodTemplates.
+
+    There is one PodTemplate for each set of members with equal requests and constraints.
 
     Return why that failed, a phrase; "" if it succeeded. ``class_name`` is its provisioningClassName, ``at`` the time
     of the request in seconds since 1970, ``target`` the domain that the PodTemplates select. Objects that exist already

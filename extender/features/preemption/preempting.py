@@ -6,9 +6,9 @@ await the process may die and the cluster may change. Then:
 - Before the first eviction, only the condition DisruptionTarget of victims has been written. The cycle can still be
   given up. After a restart the stage begins again, even if all victims have the condition: dry runs show again whether
   PodDisruptionBudgets allow the evictions, and the plan is checked again.
-- After the first eviction, a restart finds one victim that is being deleted or gone, and the condition on all others.
-  It continues to evict them. Each eviction has the pod's UID as precondition. So no pod is evicted twice, and no new
-  pod with the name of a victim is evicted.
+- After the first eviction, a restart finds at least one victim that is being deleted or gone, and the condition on all
+  others. These are evicted then. Each eviction has the pod's UID as precondition. So no pod is evicted twice, and
+  no new pod with the name of a victim is evicted.
 - If a member is deleted after the first eviction, its slot is kept for its replacement. No more victims are evicted
   until the replacement exists and the record names it. A restart before that finds no quorum, and does not evict the
   remaining victims.
@@ -83,8 +83,8 @@ _FULL = Verdict(
 class Preempting:
     """Evicts the victims of binding cycles; one instance serves all cycles. `Preemptions` owns it.
 
-    ``units`` is asked before the first eviction whether another scheduler would take the freed resources, and whether a
-    gang would fall below its quorum.
+    ``units`` knows which pods must be evicted together. Before the first eviction of a cycle, it is asked again whether
+    pods of another scheduler would take the freed resources, and whether a gang would fall below its quorum.
     """
 
     def __init__(self, parts: Parts, units: Units) -> None:
@@ -397,8 +397,8 @@ class Preempting:
     def _remember_conditions(self, pending: "_PendingPreemption", victims: Sequence[Victim]) -> None:
         """Remember that ``victims`` have the condition DisruptionTarget, or are about to get it.
 
-        Also remember the groups of which no member will run any more, as they get the condition, too. By what is
-        remembered, the condition is later removed from the victims that are not evicted in the end, and their groups.
+        Also remember the groups of which no member will run after the evictions: their own status gets the condition,
+        too. Later, the condition is removed from those of these victims and groups that are not evicted after all.
         """
         pending.with_condition[:] = victims
         pending.whole_groups[:] = self._store.disruption_groups.list_whole({victim.uid for victim in victims})
@@ -505,8 +505,9 @@ class Preempting:
         """Remove the condition DisruptionTarget from the victims that are not evicted after all, and from their groups.
 
         ``evicted`` are the UIDs of those ``victims`` whose eviction the API server has accepted; they keep the
-        condition. ``whole`` are the groups that have it because all their pods were to be evicted; those of which pods
-        stay lose it. Does nothing if this instance no longer leads.
+        condition. ``whole`` are the groups whose own status has the condition, because all their running pods were to
+        be evicted. It is removed from a group if at least one of these pods is not evicted. Does nothing if this
+        instance no longer leads.
         """
         if not self._term.leads():
             return
@@ -572,7 +573,7 @@ class _PendingPreemption:
 
 
 class _EvictionResult(Enum):
-    """The result of one try to evict a victim."""
+    """The result of one try to evict a victim: the pod is gone, or is deleted or evicted now, or the try failed."""
 
     GONE = "gone"
     """The pod is gone or being deleted, or the cycle is over: nothing is left to do."""

@@ -119,9 +119,11 @@ DeviceUnion = frozenset[SelectedDevices]
 
 
 class Match(NamedTuple):
-    """The sets of devices, one for each selector of requests, that one device is in, and how the device is counted.
+    """The sets of devices that one device is in, and how the device is counted.
 
-    ``selections`` are the sets, at least one. ``counting`` says whether it can be planned by counting devices.
+    There is a set for all requests with the same class, selectors and tolerations; it has the devices that they may
+    use. ``selections`` are the sets that the device is in, at least one. ``counting`` says whether requests for the
+    device can be planned by counting devices.
     """
 
     selections: DeviceUnion
@@ -331,9 +333,10 @@ class Inventory:
         return True
 
     def take_counted(self) -> Iterator[SelectedDevices]:
-        """Yield the new sets of devices that all nodes have as a pseudo resource by now.
+        """Yield the new sets of devices of which all nodes have the number in their allocatable by now.
 
-        Each set is yielded once, and marked as ``counted`` first.
+        Serried adds this number to a node, so that the devices count there like a resource. Each set is yielded once,
+        after its field ``counted`` was set to True.
         """
         while self._matched and self.changed.has_passed(self._matched[0][1]):
             selection, _ = self._matched.popleft()

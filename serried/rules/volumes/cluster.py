@@ -106,7 +106,7 @@ class Volumes(Rule):
         return self._restrict_pod(pod, self._list_known(pod), shared, self._find_missing(pod, _keys(pod)))
 
     def shape_hypothetical(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Pod:
-        """Return a hypothetical pod restricted to nodes on which its volume claims get their volumes.
+        """Return a pod of a what-if question restricted to nodes on which its volume claims get their volumes.
 
         ``coming`` are the claims that would be created with it. The pod is not remembered.
         """
@@ -127,7 +127,7 @@ class Volumes(Rule):
         return replace(self._restrict_pod(pod, counted, shared, ""), uncountable=left)
 
     def _find_unknown(self, claim: VolumeClaim, coming: HypotheticalClaims) -> str:
-        """Return a phrase why it is not known on which nodes a hypothetical pod's claim gets a volume; "" if it is.
+        """Return a phrase why it is not known on which nodes a claim of a what-if question gets a volume; "" if it is.
 
         ``coming`` are the claims that would be created with the pod. If their StorageClass does not wait for a
         consumer, their volumes may be provisioned anywhere.
@@ -170,9 +170,10 @@ class Volumes(Rule):
         return self._changed_nodes.take(AT_ONCE)
 
     def extend_node(self, node: Node) -> Node:
-        """Return the node with its volume limit for each CSI driver as a pseudo resource in its allocatable.
+        """Return the node with its volume limit for each CSI driver added to its allocatable.
 
-        Volumes that several pods on the node share are subtracted.
+        So volumes count like a resource: Serried adds to each pod a request for the volumes of a driver that the pod
+        mounts. Volumes that several pods on the node share are subtracted from the limit instead.
         """
         pods = (self._pods[uid] for uid in self._on.get(node.name, ()))
         claims = {claim.key: claim for pod in pods for claim in self._list_known(pod) if self._is_shared(claim.key)}
@@ -263,10 +264,10 @@ class Volumes(Rule):
         )
 
     def _find_amounts(self, claims: list[VolumeClaim], shared: Collection[Key]) -> tuple[tuple[str, int], ...]:
-        """Return the pseudo resources that a pod with these claims requests, as (name, amount) pairs.
+        """Return the requests that Serried adds to a pod with these claims, as (name, amount) pairs.
 
-        They are for ReadWriteOncePod claims that another pod uses, and for drivers with volume limits. ``shared`` are
-        the keys of the claims that several pods mount.
+        By them, claims count like resources of the node. They are for ReadWriteOncePod claims that another pod uses,
+        and for drivers with volume limits. ``shared`` are the keys of the claims that several pods mount.
         """
         once = (claim.key for claim in claims if claim.is_single_pod)
         amounts = [(f"{ONCE}{key.namespace}/{key.name}", SHARES) for key in once if self._is_contested(key)]
@@ -318,7 +319,10 @@ class Volumes(Rule):
                 self._note_other_users(key, known)
 
     def _move_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """Update which pods with claims are on each node, as a pod was bound or has ended; None: it does not exist."""
+        """Update which pods with claims are on each node, as a pod was bound or has ended.
+
+        ``old`` is the pod before the change, None if it is new; ``new`` is the pod now, None if it has ended.
+        """
         before, now = (pod.node if pod is not None and pod.bound else "" for pod in (old, new))
         known = new or old
         if before == now or known is None:
@@ -562,7 +566,7 @@ def _add_requests(shape: Shape, amounts: tuple[tuple[str, int], ...]) -> Shape:
 def _add_choices(shape: Shape, choices: tuple[VolumeChoice, ...]) -> Shape:
     """Return the shape with the claims for which a plan has to choose a volume (``choices``).
 
-    It also requests a pseudo resource for each choice, so that other plans see that a volume will be used.
+    A request is added for each choice, which counts like a resource. By it other plans see that a volume will be used.
     """
     amounts = Counter(choice.amount for choice in choices)
     return replace(_add_requests(shape, tuple(amounts.items())), volumes=choices)
