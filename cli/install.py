@@ -206,9 +206,9 @@ async def _run(asked: Installation, target: Target, seconds: float, *, dry_run: 
 
 
 async def _plan_dry_run(asked: Installation, target: Target) -> Installation:
-    """Return the installation that a dry run prints: for the version of the cluster, if one answers.
+    """Return the installation that a dry run prints: for the Kubernetes version of the cluster, if the cluster answers.
 
-    Otherwise it is for the version given by the user. Raises CommandError if there is neither.
+    Otherwise it is for the version given by the user. Raises CommandError if the user has given none.
     """
     try:
         credentials = find_credentials(replace(target, server=""))

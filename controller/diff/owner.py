@@ -243,10 +243,10 @@ def find_warnings_of_parent(parent: Parent, schedulers: Collection[str]) -> list
 
 
 def find_ignored_changes(owner: Owner, observed: Observed) -> list[str]:
-    """Return the keys of the owner's annotations that differ from its Workload and PodGroups.
+    """Return the keys of the owner's annotations whose values disagree with its Workload and PodGroups.
 
-    They were changed after these objects were created, so the change had no effect. Return an empty list if another
-    client made the Workload: then the annotations never had an effect.
+    These annotations were changed after the objects were created, so the changes had no effect. Return an
+    empty list if another client made the Workload: then the annotations never had an effect.
     """
     if len(observed.workloads) != 1 or not is_ours(observed.workloads[0], owner):
         return []

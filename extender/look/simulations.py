@@ -84,7 +84,10 @@ def _describe_answer() -> dict[int | str, dict[str, Any]]:
 
 
 class Snapshots:
-    """Takes snapshots for requests, one at a time."""
+    """Answers requests for a snapshot file of the planner's input.
+
+    Only one is answered at a time; a request in that time gets status 429.
+    """
 
     def __init__(self, core: Core, level: ApiLevel, slices: Slices) -> None:
         self._core = core
@@ -305,8 +308,9 @@ Texts = Annotated[list[str] | None, Query()]
 
 
 class Questions:
-    """Answers what-if questions, one at a time, each with at most `_LIMIT_SECONDS` of work.
+    """Answers what-if questions, each with at most `_LIMIT_SECONDS` of work.
 
+    Only one is answered at a time; a request in that time gets status 429.
     ``stopwatch`` measures the work: it returns the seconds that the calling thread has worked until now.
     """
 
@@ -451,9 +455,10 @@ async def _read_body(request: Request) -> str:
 
 
 async def _read_documents(body: str) -> list[Any]:
-    """Parse the body in a thread, so that the event loop goes on.
+    """Return the parsed documents in the body of a request.
 
-    Meanwhile the interpreter switches threads more often than usual (``sys.setswitchinterval``).
+    A thread parses them, so that the event loop goes on. Meanwhile the interpreter switches threads more often than
+    usual (``sys.setswitchinterval``).
     """
     usual = sys.getswitchinterval()
     sys.setswitchinterval(_GIVE_WAY_SECONDS)

@@ -103,7 +103,7 @@ class RuleChanges:
     """The UIDs of pods whose shape may have changed. The Store calls `Rule.shape_pod` for them again."""
 
     recounted: Sequence[Pod] = ()
-    """Pods with their new shape, in which only pseudo resources have changed.
+    """Pods with their new requests and constraints, in which only requests that rules have added have changed.
 
     No real resources are freed by that. The Store stores these pods as they are.
     """

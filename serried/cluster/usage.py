@@ -161,7 +161,7 @@ class Occupancy:
     def recount(self, uid: str, requests: tuple[tuple[str, int], ...]) -> None:
         """Change the requests of a pod in which only pseudo resources have changed, so nothing is recorded as freed.
 
-        A pseudo resource is a request that Serried adds to its own value of a pod, for instance for each affinity term
+        A pseudo resource is a request that Serried adds to its own copy of a pod, for instance for each affinity term
         of another pod that selects it. It changes when other terms select the pod.
         """
         usages = self._usages.get(uid, {})

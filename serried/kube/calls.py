@@ -28,7 +28,7 @@ a lost connection.
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to the API server, with the options of its attempts."""
+    """A request to the API server, with the timeout of an attempt, and whether it may be sent again."""
 
     method: str
 

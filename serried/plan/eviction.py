@@ -122,7 +122,11 @@ def describe_limit(budget: Budget) -> str:
 
 
 class Damage(NamedTuple):
-    """The damage that the victims of one priority cause. Two values are compared field by field, in the order below."""
+    """The damage that the victims of one priority cause.
+
+    Two values are compared by priority, then by violations of PodDisruptionBudgets, then by gangs that lose their
+    quorum, then by the number of pods.
+    """
 
     priority: int
 

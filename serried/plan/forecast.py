@@ -72,7 +72,7 @@ class Ending(NamedTuple):
 
 
 class NodeShare(NamedTuple):
-    """What a forecast needs on one node: free resources for members, and the ends of pods that free them."""
+    """The facts that a forecast needs on one node: free resources for members, and the ends of pods that free them."""
 
     requests: Resources
     """The sum of the requests of those members of the gang that are forecast on the node."""

@@ -48,7 +48,10 @@ class PartialPlan:
     """The domains of the parents and the own domain of each group that is placed or running, by the group's name."""
 
     waves: tuple[tuple[str, ...], ...] = ()
-    """The placed members in waves (`Plan.waves`), group after group."""
+    """The placed members in waves, group after group.
+
+    The members of one wave may be tried by kube-scheduler in any order (`Plan.waves`).
+    """
 
     couples: bool = False
     """True if rules such as anti-affinity make the order of members matter."""
@@ -81,6 +84,7 @@ class _Search:
     """One depth-first search for nodes for a tree. Call `plan`; an instance is used for one tree only.
 
     Each choice is an iterator over its options, which computes the next option only when the search comes back to it.
+    Parameters named ``partial`` have the groups and members that the search has placed before this choice.
     """
 
     def __init__(self, snapshot: Snapshot, capacity: Capacity | None) -> None:
@@ -95,7 +99,10 @@ class _Search:
         """The remaining number of other choices of quorum members to try."""
 
         self._nearby: tuple[tuple[str, str], ...] = ()
-        """The pods that rules of members want nearby: the pseudo resource that such pods request, and the key."""
+        """The pods that rules of members want nearby: the name by which such pods are counted, and the topology key.
+
+        Serried adds the name to the requests of these pods.
+        """
 
         self._furthest_failure: tuple[PlanRequest, PartialPlan] | None = None
 
@@ -120,7 +127,7 @@ class _Search:
     # --- quorums ---------------------------------------------------------------------------------------------------
 
     def _place_group(self, ask: PlanRequest, partial: PartialPlan) -> Iterator[PartialPlan]:
-        """Yield the ways to place a group's quorum besides the members that are placed, the best first."""
+        """Yield the ways to place a group's quorum in addition to what ``partial`` has placed, the best first."""
         self._left -= 1
         if self._left < 0:
             return

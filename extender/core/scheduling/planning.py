@@ -56,8 +56,8 @@ class Planning:
     ) -> Plan | Verdict:
         """Return the plan as of now, or the verdict why there is none. Raise Unfinished while it is being made.
 
-        When it is there, the group is considered again, and the next call returns it. The vacancies in ``given_up``
-        count as free. This process may itself work on the plan for ``inline_seconds``.
+        When the plan is there, the scheduling loop processes the group again, and the next call returns it. The
+        vacancies in ``given_up`` count as free. This process may itself work on the plan for ``inline_seconds``.
         """
         answer = self._planning_tasks.plan(request, given_up, inline_seconds)
         found: Plan | Verdict = answer.found
@@ -74,7 +74,8 @@ class Planning:
 
         While the plan is being made, return the verdict PLAN_UNFINISHED instead of raising Unfinished; the group is
         considered again when the plan is there. If no plan was found for members that join a cycle, i.e. a request
-        without a quorum, the group backs off in proportion to the work: until then return PLAN_UNFINISHED, too.
+        without a quorum, the group backs off in proportion to the work. Until the backoff is over, further calls return
+        PLAN_UNFINISHED, too.
         """
         group = self._members.group_of(request.members[0].uid)
         state = self._groups.states.get(group) if group is not None and not request.need else None
@@ -99,9 +100,10 @@ class Planning:
         return None if lasting else Verdict(Reason.PLANNING, need=request.need or len(request.members))
 
     def back_off(self, state: GroupState, group: GroupKey, refusal: Verdict) -> None:
-        """Let a group without a plan back off if its plan took long, in proportion to the work.
+        """Let a group for which no plan was found back off if the search took long, in proportion to its work.
 
-        ``refusal`` is the verdict of that plan. If resources were freed meanwhile, the group is planned again soon.
+        ``refusal`` is the verdict why there is no plan. If resources were freed meanwhile, the group is
+        planned again soon.
         """
         now = self._clock()
         backoff = self._planning_tasks.drop_plans(group)

@@ -78,7 +78,7 @@ class SelectedDevices:
     selectors: tuple[Selector, ...]
 
     name: str
-    """The name in messages, and in the pseudo resource for these devices; unique among existing instances."""
+    """The name in messages, and in the requests by which these devices are counted; unique among existing instances."""
 
     users: int = 0
     """The number of times that `Inventory.acquire` has returned it and it was not released.
@@ -93,7 +93,7 @@ class SelectedDevices:
     """The ways in which its devices are counted: several entries if some can be counted and others cannot."""
 
     counted: bool = False
-    """True once all devices were checked against the criteria, and all nodes have their number as a pseudo resource."""
+    """True once all devices were checked against the criteria, and all nodes have their number in allocatable."""
 
     errors: dict[PoolId, dict[NodeScope, str]] = field(default_factory=dict)
     """The errors of selectors that could not be evaluated for a device: by pool, then by the nodes that reach it."""
@@ -228,19 +228,19 @@ class Inventory:
         """The devices that other requests or other nodes may use than before. `DeviceClaims` clears it."""
 
         self.unions: tuple[DeviceUnion, ...] = ()
-        """The unions of sets of devices that are counted on each node, one pseudo resource for each.
+        """The unions of sets of devices whose devices are counted on each node, each union like a resource of its own.
 
         Requests for numbers of devices fit if each union has enough devices for them (Hall's theorem).
         """
 
         self.changed_selections: set[SelectedDevices] = set()
-        """The sets of devices that are counted by other pseudo resources than before, so their pods request others.
+        """The sets of devices that are counted under other names than before, so their pods must request these names.
 
         `DeviceClaims` clears it.
         """
 
         self.epoch = 0
-        """A number that changes whenever all pods may have to request other pseudo resources for their devices."""
+        """A number that changes whenever all pods may have to request their devices under other names."""
 
         self._covering: dict[SelectedDevices, frozenset[DeviceUnion]] = {}
         """By set of devices that is not empty: the unions that contain the whole set."""
@@ -267,9 +267,9 @@ class Inventory:
         """The new sets of devices for which no device was checked yet, each with unused sets to be removed."""
 
         self._matched: deque[tuple[SelectedDevices, int]] = deque()
-        """The new sets for which all devices were checked, while not all nodes have the pseudo resource for them.
+        """The new sets for which all devices were checked, while not all nodes have the number of devices for them.
 
-        Each has a mark in ``changed``: when all nodes before the mark were taken, all nodes have it.
+        Each has a mark in ``changed``: when all nodes before the mark were taken, all nodes have the number.
         """
 
         self._work: Iterator[None] = iter(())

@@ -133,7 +133,7 @@ class _Attachments:
     def find_full(self, kind: MemberClass, name: str) -> str | None:
         """Return the volume limit that one more of the equal members ``kind`` would exceed on a node; None for none.
 
-        The limit is the name of its pseudo resource.
+        The result is the name under which the node's allocatable has the limit, so that it counts like a resource.
         """
         used, there = self._snapshot.used.get(name, {}), [*self._here.get(name, ()), kind]
         for driver in {driver for each in there for driver in self._shared.get(each, ())}:
@@ -226,8 +226,8 @@ class VolumeChoices(PlanRule):
     def _find(self, pool: str, name: str, own: Collection[str]) -> Volume | None:
         """Return the volume that kube-scheduler would choose on a node for a claim; None if no free one fits.
 
-        ``pool`` names the volumes that fit the claim (the pseudo resource of a `VolumePool`). ``own`` are the names of
-        volumes chosen for other claims of the same member.
+        ``pool`` names the volumes that fit the claim: it is the ``amount`` of their `VolumePool`. ``own`` are the names
+        of volumes chosen for other claims of the same member.
         """
         return self._indexes[pool].find(self._snapshot.nodes[name], self._used_names, own)
 
