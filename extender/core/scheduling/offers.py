@@ -134,8 +134,8 @@ class Offers:
         - members that must wait until other ones are placed;
         - in a cycle with victims, members that lacked resources on some nodes, as these may be the victims' nodes.
 
-        If kube-scheduler may not have seen yet that resources were freed, a rejection counts only after some seconds
-        without progress.
+        If kube-scheduler may not have seen yet that resources were freed, a rejection counts only after some idle
+        seconds, in which kube-scheduler could have worked on the gang but did not.
         """
         slots, pods = cycle.reservation.slots, self._pods
         planned = [
@@ -185,10 +185,11 @@ class Offers:
         return uid in cycle.reservation.committed or cycle.member(uid).reached
 
     def _find_lag(self, cycle: BindingCycle, pod: Pod) -> float:
-        """Return the seconds without progress of the cycle after which the rejection of a member counts.
+        """Return the idle seconds of the cycle after which the rejection of a member counts.
 
-        kube-scheduler may reject a member only because other members do not have their nodes yet, or because it has not
-        seen that victims have ended.
+        Idle seconds are those in which kube-scheduler could have worked on the gang but did not. Serried waits so
+        long because a rejection may have a cause that goes away: other members do not have their nodes yet, or
+        kube-scheduler has not seen that victims have ended.
         """
         if pod.affinity and lacks_matching_pods(pod.objection):
             mates = (self._pods[uid] for uid in cycle.reservation.slots if uid != pod.uid and uid in self._pods)
