@@ -391,7 +391,7 @@ class Install:
     async def apply(self, objects: Sequence[JSON]) -> None:
         """Apply the objects by server-side apply, and delete the objects of other shapes.
 
-        Raises CommandError if the API server rejects an object, ApiError for other failures.
+        Raises CommandError if an object cannot be applied, and ApiError if another request fails.
         """
         self._earlier = frozenset([each["metadata"]["uid"] for each in await self._list_pods()])
         for each in objects:

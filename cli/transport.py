@@ -1,4 +1,4 @@
-"""The HTTP connections of a command, by httpx instead of the servers' HTTP client.
+"""The HTTP connections of a command, by httpx instead of the servers' HTTP client. Commands enter by `open_client`.
 
 A command sends few requests, so the time to start counts more than the speed of each request.
 """

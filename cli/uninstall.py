@@ -283,7 +283,8 @@ class Uninstall:
         """Remove what Serried has set on nodes, pods and groups, and delete nothing (``--free-only``).
 
         Called when another tool, such as Helm, deletes the installation. Waits until Serried's pods are gone, so that
-        they do not set it again. Raises ApiError and CommandError as `run`.
+        they do not set it again. If another installation runs, its pods and groups are left as they are. Raises
+        ApiError and CommandError as `run`.
         """
         await self._wait("the pods of Serried", self._count_pods)
         await self._await_policies()

@@ -465,8 +465,9 @@ class Reconciler:
         """Return the keys of the owner's annotations whose change had no effect, because its objects exist already.
 
         ``key`` is the required topology as the owner names it: a label or a level. ``resolved`` is the owner with
-        labels in place of levels. An annotation with a level is not returned if just the label that stands for the
-        level has changed in the cluster: its author changed nothing.
+        labels in place of levels. If it is a level, its annotation is not returned if just the label that stands
+        for the level has changed in the cluster, because its author changed nothing; but it is for a suspended Job,
+        whose objects are created again.
         """
         unsure = {PREFERRED_TOPOLOGY} if resolved.left_out or resolved.missing else set()
         if key in LEVELS:

@@ -611,11 +611,11 @@ def _check_profiles(seen: Observed, config: SchedulerConfig) -> Iterator[Finding
 
 
 def _check_other_profiles(seen: Observed, config: SchedulerConfig, others: set[str]) -> Iterator[Finding]:
-    """Yield findings if --other-profiles does not name exactly the profiles in ``others``.
+    """Yield findings if preemption is on and --other-profiles does not name exactly the profiles in ``others``.
 
-    These are the profiles of this kube-scheduler whose pods Serried does not serve (--scheduler-name). The extender
-    evicts their pods for a gang, because this kube-scheduler then keeps the freed resources for the gang. Another
-    scheduler would give them to its own pods.
+    These are the profiles of this kube-scheduler whose pods Serried does not serve (--scheduler-name). The extender may
+    evict pods of the profiles that the flag names, because this kube-scheduler then keeps the freed resources for the
+    gang. Another scheduler would give them to its own pods.
     """
     if seen.flags.get("preemption") != "on":
         return

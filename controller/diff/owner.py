@@ -432,7 +432,8 @@ def _set_min_counts(
 
     A Workload that a user created, and its PodGroups, never change. A Job of a TrainJob, for instance, may name a
     template in the TrainJob's Workload. Then the Job's PodGroup copies minCount from that template, as in 1.37.
-    ``update`` says how minCount is changed.
+    ``by_place`` has the existing PodGroups, by their template and replica. ``update`` says whether minCount is patched,
+    a second Workload replaces the first one, or nothing changes.
     """
     workload = observed.workloads[0]
     if update is MinCountUpdate.PATCH and isinstance(owner, Job) and owner.delegation is not None:

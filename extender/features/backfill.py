@@ -327,9 +327,10 @@ class Backfill(Feature):
     def revisit(
         self, gang: GroupState, group: PodGroup, waiting: Waiting, said: Verdict | None
     ) -> Decision | Verdict | None:
-        """Try again to compute the forecast of a gang that still waits. Return its verdict, completed by the forecast.
+        """Continue to compute the forecast (when the gang will first fit) for a gang that still waits.
 
-        Return ``said``, the last verdict, if no forecast of the gang is being computed.
+        Return its verdict, completed by the forecast if that is known by now. Return ``said``, the last verdict, if no
+        forecast of the gang is being computed.
         """
         found = self._forecasting.get(group.key)
         if found is None or group.key not in self._queue:

@@ -253,7 +253,8 @@ class Repairs(Feature):
         """Close vacancies until placed members and vacancies together are no more than ``wanted``.
 
         For instance, with 4 members wanted and 3 placed one vacancy is kept. Those without a replacement are closed
-        first, and among them those whose place another member has taken.
+        first, and among them those whose place another member has taken. All are closed if vacancies are kept for 0
+        seconds.
         """
         placed = [*group_members.bound, *filter(self._is_placed, group_members.waiting)]
         kept = max(0, wanted - len(placed)) if self._rules.seconds else 0
@@ -468,7 +469,10 @@ class Repairs(Feature):
             self._metrics.repaired(outcome, now - (now if vacancy.since is None else vacancy.since))
 
     def observe(self, key: GroupKey, gang: GroupState, group: PodGroup | None) -> None:
-        """Note that a gang is not broken any more if its PodGroup was deleted (``group`` is None)."""
+        """If the PodGroup was deleted (``group`` is None), note that the gang is not broken any more.
+
+        A gang is broken while fewer members than its quorum are left. With a PodGroup this does nothing.
+        """
         memory = gang.memory.find(GangHistory)
         if group is None and memory is not None:
             memory.mark_whole()

@@ -122,7 +122,10 @@ def _default(obj: Mapping[str, Any], default_class: str) -> dict[str, Any]:
 
 
 def _list_named(raw: Any, namespace: str) -> Iterable[Key]:
-    """Yield the keys of the volume claims and device claims that a Pod names; none for other kinds."""
+    """Yield the keys of the volume claims and device claims that a Pod names; none for other kinds.
+
+    For other volumes, and for claims made from a template, the name in the key is "None", which no object has.
+    """
     if not isinstance(raw, dict) or raw.get("kind") != "Pod":
         return
     try:

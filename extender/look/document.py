@@ -64,10 +64,11 @@ def describe_responses(example: object, **refusals: str) -> dict[int | str, dict
 def add_page(
     router: APIRouter, path: str, answer: Callable[..., Awaitable[Any]], model: Any = None, **refusals: str
 ) -> None:
-    """Add the route of a page, with an example from `EXAMPLES`.
+    """Add the route ``path`` to the router, with the example that `EXAMPLES` has for this path.
 
     ``answer`` handles the requests; its docstring is the description in the OpenAPI. ``model`` is the type of the
-    answer where ``answer`` itself returns a Response. ``refusals`` are as for `describe_responses`.
+    answer where ``answer`` itself returns a Response. ``refusals`` describe the route's errors, by the name of the HTTP
+    status: ``not_found="The group is not known."``.
     """
     shape = {} if model is None else {"response_model": model}
     router.add_api_route(path, answer, responses=describe_responses(EXAMPLES[path], **refusals), **shape)

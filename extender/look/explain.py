@@ -76,7 +76,10 @@ class Finding:
 
 
 class Inquiries:
-    """Answers inquiries about gangs, one at a time. ``stopwatch`` returns the seconds of work of the calling thread."""
+    """Answers users who ask why a gang does not fit, what would help, and whom it would preempt: one at a time.
+
+    ``stopwatch`` returns the seconds of work of the calling thread.
+    """
 
     def __init__(self, core: Core, stopwatch: Callable[[], float] = time.thread_time) -> None:
         self._core = core

@@ -127,9 +127,10 @@ def _make_first_pod(expansion: _Expansion, raw: _Raw, **labels: str) -> Pod:
 
 
 def _add_job(expansion: _Expansion, job: Job, first: Pod, parent: Parent | None = None) -> None:
-    """Add the pods of a Job to their group.
+    """Add the pods that a Job of a what-if question would create to their group.
 
-    ``first`` is the pod of index 0. ``parent`` is the owner of the Job, such as a JobSet; None if it has none.
+    They are copies of ``first``, the pod of index 0. ``expansion`` collects the pods of the question by group.
+    ``parent`` is the owner of the Job, such as a JobSet; None if it has none.
     """
     expansion.question_store.put_job(job)
     like = replace(first, owner=ControllerRef(JOB, job.key.name, job.uid))

@@ -259,7 +259,9 @@ def measure_waits(states: Mapping[GroupKey, GroupState], store: Store, now: floa
 
 
 def measure_held(ledger: Ledger, store: Store, cycles: list[BindingCycle], now: float) -> ReservedResources:
-    """Return how many slots reservations have, how many are of unbound members, and what resources these request.
+    """Return the number of reservations by phase, and how many of their slots are of bound and of unbound members.
+
+    The result also has the resources that the unbound members request, and the age of the oldest binding cycle.
 
     ``cycles`` are all binding cycles, for the age of the oldest. ``now`` is the loop time.
     """

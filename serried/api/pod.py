@@ -102,7 +102,7 @@ def read_conflicts(pod: Raw, interpod: InterPodRules | None = None) -> dict[str,
 def read_affinity(spec: Raw) -> tuple[tuple[Requirement, ...], ...]:
     """Return the label selectors of a pod's required pod affinity: one tuple of requirements for each term.
 
-    Empty for most pods.
+    Terms without a label selector are left out. Empty for most pods.
     """
     affinity = read_map(spec, "affinity")
     terms = read_objects(read_map(affinity, "podAffinity"), _TERMS) if affinity else ()

@@ -182,8 +182,9 @@ class Members:
     def count_placed(self, group: GroupKey, without: Collection[str] = ()) -> dict[str, int]:
         """Return by PodGroup the number of members that count toward its minCount.
 
-        They are bound, have succeeded, or will not be replaced by their Job after a failure. The keys are the names of
-        the PodGroups in a tree, "" for a group that is no tree. The members with UIDs in ``without`` do not count.
+        They are bound, or their Job counts them as done: completed, or given up after a failure. The keys are the names
+        of the PodGroups in a tree, "" for a group that is no tree. Pods with UIDs in ``without`` do not count, but what
+        the Job's status counts as done stays.
 
         The result is ``classify(group, without).placed_by_leaf``, but costs only O(``without`` + PodGroups of the
         tree). So it can be called for every member when many change at once.

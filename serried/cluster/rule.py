@@ -43,7 +43,11 @@ AT_ONCE = 8
 
 
 class KindState(Enum):
-    """The state of the watch for the objects of a kind that rules use, such as ResourceSlice."""
+    """The states of the watch for one kind of objects, such as ResourceSlice, on which the fit of pods depends.
+
+    IDLE: no pod has needed the kind yet. LISTING: it is being listed. KNOWN: all objects are known. DENIED, UNSERVED:
+    the API server forbids to read the kind, or does not serve it.
+    """
 
     IDLE = "idle"
     """The kind is not watched, because no pod has needed it yet."""

@@ -122,7 +122,10 @@ def raise_file_limit() -> None:
 
 
 class Process:
-    """The running process: its operations listener, and the `Work` for the present API level."""
+    """The running process: its operations listener, and its `Work`, which is the extender or the controller itself.
+
+    A `Work` is for one API level, i.e. for PodGroups of scheduling.k8s.io or of Serried's own CRDs.
+    """
 
     def __init__(self, name: str, settings: CommonSettings, metrics: Metrics) -> None:
         # FastAPI's own pages load scripts from other sites, which could read everything that is shown here.

@@ -87,9 +87,10 @@ def estimate_each(state: PlanState, search_level: SearchLevel, placements: Itera
 def estimate(state: PlanState, search_level: SearchLevel, placement: Placement) -> Candidate:
     """Return the `Candidate` for one domain in the best case: how many members get a node there, how many more fit etc.
 
-    It is computed from the counts of members that fit, without assigning nodes. No number is worse than that of
-    `measure`. All but ``parts``, the domains used at narrower levels, are equal to those of `measure` if the members
-    have one shape and no rules about each other, and if kube-scheduler has rejected no node of the domain for them.
+    It is computed from the counts of members that fit, without assigning nodes. The candidate's score is never worse
+    than that of `measure`. All numbers but ``parts``, the domains used at narrower levels, are equal to those of
+    `measure` if the members have one shape and no rules about each other, and if kube-scheduler has rejected no node of
+    the domain for them.
     """
     totals = state.totals(placement)
     placed = sum(min(total, len(kind.members)) for total, kind in zip(totals, state.classes, strict=True))

@@ -288,8 +288,8 @@ def _use(
 def _measure_domains(count: int, counts_by_path: Mapping[DomainPath, int], budget: StepBudget) -> list[_Domain]:
     """Return each domain of the widest level, with how many members it holds if only some domains inside it are used.
 
-    For instance a block with 3 racks: 8 members in one rack, 15 in two, 20 in three. The result is incomplete if the
-    budget of search steps is used up.
+    For instance a block with 3 racks: 8 members in one rack, 15 in two, 20 in three. Numbers end at ``count``, the
+    members to place. The result is incomplete if the budget of search steps is used up.
     """
     inside: dict[str, dict[DomainPath, int]] = {}
     for path, room in counts_by_path.items():
@@ -753,7 +753,8 @@ def _assign(
 ) -> dict[str, str]:
     """Return the node name by member UID: the first member gets the first of ``node_names``, and so on.
 
-    A member does not get a node in ``excluded``; then members exchange nodes.
+    ``excluded`` has the nodes that a member must not get, by its UID. If it names a member, members exchange nodes
+    until none has an excluded one. Members for which that is impossible are left out of the result.
     """
     if any(member.uid in excluded for member in members):
         node_counts = [(count, name) for name, count in Counter(node_names).items()]

@@ -715,8 +715,9 @@ class _Search:
     def find_candidates(self) -> list[CandidateDomain]:
         """Return the domains that would hold the quorum after evictions, the best first; [] if there is none.
 
-        Units are removed priority by priority from the lowest. While only one domain is found, the next priority is
-        removed as well, so that costs can be compared.
+        Units are removed priority by priority from the lowest. Until two domains are found, the next priority is
+        removed as well, so that costs can be compared. Once the search shall be content (`Limit.content`), one domain
+        is enough, and all remaining priorities are removed first.
         """
         found: list[CandidateDomain] = []
         known: set[Domain] = set()

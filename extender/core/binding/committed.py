@@ -56,7 +56,7 @@ class EarlierBindings:
         self._term = context.term
 
     async def wait_until_shown(self, records: Iterable[Reservation]) -> None:
-        """Wait until the cache has all members of committed records that exist, or the term is over.
+        """Wait until the cache has all members of committed records that exist and have not ended, or the term is over.
 
         The members come from the watch. They are read from the API server, too, but never put into the cache from here,
         because an older state could then replace a newer one. Raise UndecidedError if the API server does not say

@@ -408,9 +408,10 @@ class CycleRunner:
     async def _recheck_commit(self, cycle: BindingCycle) -> None:
         """Check all members of the commit again before the first Binding. Give the cycle up if one may not be bound.
 
-        The write of the commit may have taken long, or an earlier term may have written it. No member is bound yet; for
-        a commit of an earlier term the API server is asked whether that is so. This is the last moment at which the
-        whole gang can still be planned again on other nodes.
+        The write of the commit may have taken long, or an earlier term may have written it. As far as this
+        cache knows, no Binding was sent yet. If the check refuses a commit of an earlier term, the API server is asked
+        which members that term has bound, and the check is repeated. This is the last moment at which the whole gang
+        can still be planned again on other nodes.
         """
         refusal = self._refuse_commit(cycle)
         if refusal is not None and cycle.from_earlier_term:

@@ -92,7 +92,8 @@ class Verbs:
     def prioritize(self, body: bytes) -> Reply:
         """Handle POST /prioritize: ExtenderArgs to HostPriorityList.
 
-        The protocol has no field for an error here, so an error is sent as status 400.
+        The protocol has no field for an error here, so an error is sent as status 400, or as 503 if this
+        instance is not active.
         """
         start = self._clock()
         try:

@@ -102,8 +102,8 @@ class Planning:
     def back_off(self, state: GroupState, group: GroupKey, refusal: Verdict) -> None:
         """Let a group for which no plan was found back off if the search took long, in proportion to its work.
 
-        ``refusal`` is the verdict why there is no plan. If resources were freed meanwhile, the group is
-        planned again soon.
+        ``refusal`` is the verdict why there is no plan. The group's plans are dropped. If resources
+        were freed meanwhile, or the search was not finished, the group is planned again when the backoff is over.
         """
         now = self._clock()
         backoff = self._planning_tasks.drop_plans(group)

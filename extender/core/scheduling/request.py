@@ -373,11 +373,12 @@ def build_request(
 ) -> PlanRequest | Verdict:
     """Return the planner's request for all PodGroups of a gang that can reach their quorum.
 
-    If ``repair`` has replacements of deleted members, the request is for these alone. Return the verdict
-    DOMAIN_CONFLICT if bound members contradict the gang's topology keys. ``excluded`` are pairs of a member's UID and
-    a node that it must not get. ``waited`` is for how many seconds the gang has had its quorum; it decides which
-    preferred levels the gang may use. ``assigned_domain`` is the domain in which its bound members run: the others
-    must be placed there. It is only used if none of their nodes exists any more.
+    ``group`` is the PodGroup, or the tree of which all PodGroups are planned. If no PodGroup can reach its quorum, the
+    request has no members. If ``repair`` has replacements of deleted members, the request is for these alone. Return
+    the verdict DOMAIN_CONFLICT if bound members contradict the gang's topology keys. ``excluded`` are pairs of a
+    member's UID and a node that it must not get. ``waited`` is for how many seconds the gang has had its quorum; it
+    decides which preferred levels the gang may use. ``assigned_domain`` is the domain in which its bound members run:
+    the others must be placed there. It is only used if none of their nodes exists any more.
     """
     conflict = find_conflict(group, group_members, nodes)
     if conflict is not None:

@@ -412,8 +412,9 @@ class UnschedulableGroups:
     def _add_freed(self, hint: QueueingHint, waiting: _GroupsOfHint, name: str, before: Resources | None) -> str | None:
         """Add how many more members fit on the freed node ``name`` to the number that may fit in its domain.
 
-        Return the domain; None if no member fits on the node. ``before`` are the resources that were used on the
-        node before; None if the node itself has changed.
+        Return the domain; None if no member fits on the node, or it is gone, closed or in no domain. Without counts of
+        members (``hint.counted``) `_may_help` sets the number instead. ``before`` are the resources that were used on
+        the node before; None if the node itself has changed.
         """
         node = self._nodes.get(name)
         domain = _find_domain(hint, node)
@@ -429,9 +430,10 @@ class UnschedulableGroups:
         return domain if free else None
 
     def _may_help(self, hint: QueueingHint, waiting: _GroupsOfHint, node: Node, before: Resources | None) -> bool:
-        """Return whether any member fits on a freed node, if the planner's verdict did not say how many members fit.
+        """Return whether any member fits on a freed node. Called for groups of which no members were counted.
 
-        Groups with such a verdict (``hint.counted`` is False) are woken as soon as one more member may fit in a domain.
+        The planner's verdict about these groups did not say how many members fit (``hint.counted`` is False), so they
+        are woken as soon as one more member may fit in a domain. ``waiting`` has the groups and the bounds by domain.
         If this node may hold one more, set the bound of its domain (how many members may fit there) to 1. If the
         members have more than `_MAX_SHAPES_COUNTED` different shapes (requests and constraints), nothing is counted,
         and one more is taken to fit. ``before`` are the resources that were

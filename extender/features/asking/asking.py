@@ -296,10 +296,10 @@ class Asking(Feature):
     def keep_gated(self, gang: GroupState, group: PodGroup, members: GroupMembers, shortage: Verdict) -> Verdict | None:
         """Decide about a gang with members whose resources no existing node has, such as the first GPU of a cluster.
 
-        The verdict ``shortage`` says so. Such a gang is not planned, and keeps Serried's scheduling gates. If enough
-        members for its quorum exist, it is remembered all the same, so that nodes may be requested for it. Return the
-        verdict to report: ``shortage`` or the state of the request. Without an autoscaler return None: the core then
-        removes the gates.
+        The verdict ``shortage`` says so. Such a gang is not planned, and keeps Serried's scheduling gates. A group
+        without a tree is remembered, so that nodes may be requested for it, if its quorum exists and is not placed.
+        Return the verdict to report: ``shortage`` or the state of the request. Without an autoscaler return None: the
+        core then removes the gates.
         """
         key = group.key
         if not self._seen:
@@ -386,7 +386,7 @@ class Asking(Feature):
         self._forget_idle(group)
 
     def _release(self, group: GroupKey, ask: Ask) -> None:
-        """End a request: delete its ProvisioningRequest, and requeue the gangs from which its new nodes were kept."""
+        """End a request: delete its ProvisioningRequest, and requeue all gangs from which new nodes were kept."""
         if ask.request is not None and not ask.request_deleted:
             ask.request_exists, ask.request_deleted = False, True
             self._context.outbox.put(InBackground(partial(self._delete_request, group, ask)))

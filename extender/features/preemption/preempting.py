@@ -111,8 +111,8 @@ class Preempting:
         """Evict the victims of a cycle, and wait until their pods are gone.
 
         Return None when all are gone, or when the cycle or the term has ended meanwhile. Return a verdict if the
-        preemption fails, so that the caller gives up the cycle. In any case the condition DisruptionTarget is removed
-        from victims that were not evicted.
+        preemption fails, so that the caller gives up the cycle. Also then the condition DisruptionTarget is removed
+        from victims that were not evicted, unless this instance has lost leadership or the call is cancelled.
         """
         reservation = cycle.reservation
         rehearsal = Rehearsal(self._client, self._store, self._method)

@@ -717,7 +717,7 @@ def _measure(
 def _round_up(capacity: Capacity, asked: int | None) -> int | None:
     """Return the amount of a capacity that is allocated for a request; None if the policy of the device forbids it.
 
-    ``asked`` is the requested amount; None for the default of the device.
+    ``asked`` is the requested amount; None for the default of the device, or all of the capacity without a default.
     """
     if asked is None:
         return capacity.amount if capacity.default is None else capacity.default

@@ -344,7 +344,7 @@ class Inventory:
             yield selection
 
     def finish(self) -> None:
-        """Do all work now that changes have left, however long it takes."""
+        """Do the work that earlier changes have deferred, such as counting devices per node, however long it takes."""
         while self.run_deferred():
             pass
 

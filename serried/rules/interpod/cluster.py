@@ -543,7 +543,10 @@ def _find_scopes(matching: Matching) -> Collection[str]:
 
 
 def _find_label(matching: Matching) -> tuple[str, str] | None:
-    """Return one label, as key and value, that every selected pod must have; None if the selector requires none."""
+    """Return one label, as key and value, that every selected pod must have; None if none is found.
+
+    Only the first of the rule's selectors is searched, for a requirement of one value.
+    """
     for each in matching.selections[0].labels or ():
         if each.operator == "In" and len(each.values) == 1:
             return each.key, each.values[0]

@@ -349,7 +349,7 @@ class InterPodPlanRule(PlanRule):
 
         A wave has members that kube-scheduler may try in any order. So the member can join if all nodes of the wave's
         members are feasible in whatever order they are tried. Anti-affinity between members needs no check, because it
-        holds in any order if it holds in one. The caller has checked the node with `admits`.
+        holds in any order if it holds in one. Members must come in an order that the rules allow.
         """
         if not self._wave:
             return True

@@ -259,8 +259,9 @@ class Supply:
     def update_class(self, name: str, wanted: Collection[ClaimRequirements]) -> set[ClaimRequirements]:
         """Discard the cached results for a StorageClass, because volumes or capacity have changed.
 
-        ``wanted`` are the requirements of all its unbound claims. Return those among them for which other nodes than
-        before have volumes now. Pools of volumes for requirements that are not in ``wanted`` are removed.
+        ``wanted`` are the requirements of all its unbound claims. Return those among them of which the cached result
+        (nodes with a volume, or where one can be made) differs now. Requirements without a cached result are not
+        returned. Pools of volumes for requirements that are not in ``wanted`` are removed.
         """
         before = self._volume_nodes.pop(name, {})
         pools = self._pools.get(name, {})
