@@ -165,7 +165,7 @@ class _CheckedRequest(aiohttp.ClientRequest):
     ) -> None:
         """Call ``check``, then write head and body.
 
-        If ``check`` raises an exception, write nothing; whoever awaits the answer gets the exception.
+        If ``check`` raises an exception, write nothing; the caller that awaits the answer gets the exception.
         """
         try:
             if self.check is not None:

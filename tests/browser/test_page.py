@@ -104,9 +104,7 @@ async def test_what_would_make_a_gang_fit_and_how_far_each_rack_is_from_holding_
     await expect(advice.get_by_role("listitem")).to_have_count(4)
 
 
-async def test_times_are_by_the_clock_of_whoever_reads_and_from_now_also_in_a_reason(
-    browser: Browser, url: str
-) -> None:
+async def test_times_are_by_the_clock_of_the_reader_and_from_now_also_in_a_reason(browser: Browser, url: str) -> None:
     async with open_page(browser, f"{url}#/gangs/language/train-llm-6cfb954c4f", zone="Asia/Kolkata") as (page, _):
         article = page.get_by_role("article", name="One gang")
         await expect(article.locator(".reason")).to_contain_text("expected to fit in 55 min (05:11:00)")

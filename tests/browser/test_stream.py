@@ -70,7 +70,7 @@ async def test_a_page_that_is_hidden_for_half_a_minute_keeps_its_connection(page
     assert broadcast.readers == 1
 
 
-async def test_a_page_that_was_refused_while_it_was_hidden_does_not_rest_before_whoever_looks_again(
+async def test_a_page_that_was_rejected_while_hidden_does_not_pause_when_its_reader_looks_again(
     browser: Browser, url: str
 ) -> None:
     async with open_page(browser, url) as (page, errors):

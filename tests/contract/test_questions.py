@@ -75,7 +75,7 @@ async def test_a_gang_that_waits_is_asked_about_with_one_node_more(
     assert (sum(nodes.values()), sorted(nodes)) == (5, ["n0", "n0+1", "n1"])
 
 
-async def test_what_is_wrong_with_a_question_reaches_whoever_asks(
+async def test_what_is_wrong_with_a_question_reaches_the_caller(
     server: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["whatif", "--group", "default/g", "--server", server, "--drain", "n9"]

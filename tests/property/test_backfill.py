@@ -40,7 +40,7 @@ async def bind_all(world: Harness, name: str) -> None:
     smalls=st.lists(st.tuples(st.integers(1, 2), st.integers(1, 3)), min_size=2, max_size=6),
 )
 @settings(max_examples=scale(200), deadline=None)
-def test_the_head_starts_when_the_tenants_have_ended_whoever_has_passed_it(
+def test_the_head_starts_when_the_tenants_have_ended_even_if_gangs_have_passed_it(
     tenants: list[tuple[str, int]], head: Sizes, smalls: list[Sizes]
 ) -> None:
     async def story() -> None:

@@ -24,7 +24,7 @@ def standing(loss: Loss) -> tuple[int, int]:
 
 
 @given(losses())
-def test_whoever_has_a_candidate_keeps_one(found: list[Loss]) -> None:
+def test_pods_with_a_candidate_keep_one(found: list[Loss]) -> None:
     assert bool(choose_least_loss(found)) is bool(found)
 
 

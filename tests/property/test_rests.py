@@ -69,7 +69,7 @@ def members_of(name: str) -> list[PodBuilder]:
 
 @given(never=st.integers(1, 6), want=st.sampled_from([RACK, "any nodes"]), comes=st.integers(0, 90))
 @settings(max_examples=scale(20), deadline=None)
-def test_however_many_gangs_rest_whoever_can_run_does_at_once(never: int, want: str, comes: int) -> None:
+def test_however_many_gangs_rest_a_gang_that_can_run_does_at_once(never: int, want: str, comes: int) -> None:
     async def story() -> None:
         cluster = Cluster(never, want)
         for name in cluster.never:

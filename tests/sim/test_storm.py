@@ -48,7 +48,7 @@ def describe(cycle: BindingCycle) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("storm", range(20, 24), indirect=True)
-async def test_whoever_was_not_looked_at_had_not_changed(storm: Storm, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_groups_that_were_not_looked_at_had_not_changed(storm: Storm, monkeypatch: pytest.MonkeyPatch) -> None:
     tended = []
     update = CycleUpdates.update
 

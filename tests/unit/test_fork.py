@@ -243,7 +243,7 @@ class TestAPagesQuestion:
         with pytest.raises(NoAnswerError, match="no answer after 0 s"):
             await answer_in_child(hang, 0.05)
 
-    async def test_is_forgotten_with_whoever_has_asked(self) -> None:
+    async def test_is_forgotten_with_its_caller(self) -> None:
         begun: list[ForkedChild] = []
 
         def note(work: Callable[[], Any], seconds: float) -> ForkedChild:

@@ -70,7 +70,7 @@ async def test_a_member_whose_scheduler_hangs_up_leaves_the_barrier(world: Harne
     ("call_path", "told"),
     [
         pytest.param(CallPath.SAME_POD, None, id="beside keeps its connection"),
-        pytest.param(CallPath.SERVICE, "close", id="elsewhere makes a new one, to whoever leads by then"),
+        pytest.param(CallPath.SERVICE, "close", id="elsewhere makes a new one, to the instance that leads by then"),
     ],
 )
 async def test_after_its_bind_call_a_scheduler(http: httpx.AsyncClient, told: str | None) -> None:

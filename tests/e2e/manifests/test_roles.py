@@ -295,7 +295,7 @@ NOBODYS = [
 
 
 @pytest.mark.parametrize("role", PEOPLE)
-def test_whoever_has_a_role_in_a_namespace_has_it_for_the_groups_there(bare: Server, role: str) -> None:
+def test_a_user_with_a_role_in_a_namespace_has_it_for_the_groups_there(bare: Server, role: str) -> None:
     bare.apply("crds")
     bare.apply("rbac")
     bare.run("create", "rolebinding", f"ann-{role}", f"--clusterrole={role}", "--user=ann", "-n", "default")

@@ -63,7 +63,7 @@ def staying(stage: PriorityStage, prefix: str = "old") -> list[str]:
     ("old", "members"),
     [
         pytest.param({"labels": OLD}, apart(OLD, HOSTNAME), id="anti-affinity"),
-        pytest.param(apart(RING, HOSTNAME), {"labels": RING}, id="anti-affinity of whoever goes"),
+        pytest.param(apart(RING, HOSTNAME), {"labels": RING}, id="anti-affinity of the victim"),
         pytest.param(listening_on_8080("1"), listening_on_8080(BIG), id="host port"),
         pytest.param(
             {"labels": OLD, **as_a_whole("32")},
@@ -73,7 +73,7 @@ def staying(stage: PriorityStage, prefix: str = "old") -> list[str]:
         ),
     ],
 )
-def test_whoever_keeps_members_off_a_node_goes_and_nobody_else(
+def test_only_pods_that_keep_members_off_a_node_go(
     stage: PriorityStage, high: str, old: dict[str, Any], members: dict[str, Any], *, tree: bool
 ) -> None:
     first, second, _ = nodes_of(stage, "rack-0")
@@ -91,7 +91,7 @@ def test_whoever_keeps_members_off_a_node_goes_and_nobody_else(
 
 @pytest.mark.both_levels
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["alone", "and another one that is not in the way"])
-def test_whoever_counts_for_the_skew_of_members_goes(stage: PriorityStage, high: str, *, elsewhere: bool) -> None:
+def test_pods_that_count_for_the_skew_of_members_go(stage: PriorityStage, high: str, *, elsewhere: bool) -> None:
     first, second, _ = nodes_of(stage, "rack-0")
     with stage.priority_class("middle", 10) as middle:
         run(stage, "old-0", first, labels=RING, priorityClassName=middle)

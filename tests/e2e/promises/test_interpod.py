@@ -144,7 +144,7 @@ def test_gangs_that_keep_each_other_off_share_no_rack_though_they_come_together(
     assert not stage.racks("red") & stage.racks("blue")
 
 
-def test_whoever_comes_late_goes_where_the_rules_of_those_that_run_leave_room(stage: ClusterStage) -> None:
+def test_late_members_go_where_the_rules_of_those_that_run_leave_room(stage: ClusterStage) -> None:
     stage.create_group("ring", 3)
     stage.create_pods(names("ring", 3), "ring", labels=APP, **spread(APP))
     await_placed(stage, "ring", 3)

@@ -407,7 +407,7 @@ ELECTION_ROWS = (
 """Rows told where extenders have a Lease of their own: the cluster's own scheduler calls the leader."""
 
 _READERS = "tests/e2e/commands/test_readers.py"
-_PEOPLE = "tests/e2e/manifests/test_roles.py::test_whoever_has_a_role_in_a_namespace_has_it_for_the_groups_there"
+_PEOPLE = "tests/e2e/manifests/test_roles.py::test_a_user_with_a_role_in_a_namespace_has_it_for_the_groups_there"
 
 OTHER_ROLES = {
     "serried-debug-reader": f"{_READERS}::test_each_page_that_the_reader_s_role_opens_is_closed_to_others",

@@ -17,7 +17,7 @@ def gang(**said: int) -> Raw:
 
 
 @pytest.mark.parametrize("slower", [[_UPSTREAM], [_OURS], []], ids=["we are faster", "upstream is faster", "at once"])
-def test_a_job_gets_one_workload_and_one_pod_group_and_runs_whoever_is_faster(
+def test_a_job_gets_one_workload_and_one_pod_group_and_runs_if_either_is_faster(
     stage: UpstreamStage, slower: Sequence[str]
 ) -> None:
     jobs = [f"train-{i}" for i in range(5)]

@@ -84,7 +84,7 @@ async def test_a_standby_notes_everything_and_takes_over_what_is_left(server: Fa
     await standby.end()
 
 
-async def test_whoever_loses_the_lease_ends(server: FakeApiServer) -> None:
+async def test_a_controller_that_loses_the_lease_ends(server: FakeApiServer) -> None:
     pod = Pod(server, "a")
     await wait_until(pod.leads)
     taken = {"holderIdentity": "b_1", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
@@ -123,7 +123,7 @@ def hide(server: FakeApiServer, resource: Resource, watches: Collection[Watch]) 
             watch.end()
 
 
-async def test_whoever_sees_nothing_any_more_gives_the_lease_up_and_asks_for_it_when_it_sees_again(
+async def test_a_leader_that_sees_nothing_gives_the_lease_up_and_asks_for_it_when_it_sees_again(
     server: FakeApiServer,
 ) -> None:
     blind = Pod(server, "a")
@@ -170,7 +170,7 @@ async def test_what_need_not_be_there_may_be_hidden(server: FakeApiServer) -> No
 
 
 @pytest.mark.parametrize("gone", [GROUPS, WORKLOADS], ids=str)
-async def test_without_the_api_of_gangs_whoever_tells_jobs_so_keeps_the_lease(
+async def test_without_the_api_of_gangs_the_leader_that_tells_jobs_so_keeps_the_lease(
     server: FakeApiServer, gone: Resource
 ) -> None:
     pod = Pod(server, "a")
@@ -184,7 +184,7 @@ async def test_without_the_api_of_gangs_whoever_tells_jobs_so_keeps_the_lease(
     await pod.end()
 
 
-async def test_whoever_is_refused_keeps_the_lease(server: FakeApiServer) -> None:
+async def test_a_leader_whose_writes_are_rejected_keeps_the_lease(server: FakeApiServer) -> None:
     pod = Pod(server, "a")
     await wait_until(pod.leads)
     server.reject(CREATES_GROUP, FOR_EVER, status=500)
@@ -216,7 +216,7 @@ async def test_each_write_that_is_answered_counts_not_only_the_end_of_a_look(
     await pod.end()
 
 
-async def test_whoever_does_not_get_on_gives_the_lease_up_and_the_next_one_does_its_work(
+async def test_a_leader_that_makes_no_progress_gives_the_lease_up_and_the_next_one_does_its_work(
     server: FakeApiServer,
 ) -> None:
     stuck = Pod(server, "a")

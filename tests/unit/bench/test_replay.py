@@ -52,7 +52,7 @@ def test_pods_ask_for_what_upstreams_ask_for_and_groups_for_a_rack() -> None:
     assert group["spec"]["schedulingConstraints"]["topology"] == [{"key": "topology.serried.dev/rack"}]
 
 
-def test_nodes_have_upstreams_shape_for_whoever_is_measured() -> None:
+def test_nodes_have_upstreams_shape_for_each_scheduler_that_is_measured() -> None:
     specs = [contender.make_spec(5000) for contender in CONTENDERS]
 
     assert [contender.name for contender in CONTENDERS] == ["native", "serried"]

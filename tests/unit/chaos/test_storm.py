@@ -252,7 +252,7 @@ def test_in_each_eighth_storm_one_that_has_a_lease_stands_still_for_longer_than_
     assert stage.storm.long_freezes == 3
 
 
-def test_whoever_stands_still_for_long_is_not_killed_meanwhile() -> None:
+def test_a_process_that_stands_still_for_long_is_not_killed_meanwhile() -> None:
     stage = Stage("kills", "freezes", storm=0.5)
     stage.storm.rage(4, lambda: None)
     assert stage.world.done["long freeze of extender"] == 1

@@ -364,7 +364,7 @@ def test_of_pods_that_share_a_claim_one_asks_for_its_devices(
         )
 
 
-def test_whoever_asks_for_a_shared_device_is_another_one_once_it_goes_or_changes() -> None:
+def test_another_pod_asks_for_a_shared_device_once_the_first_one_goes_or_changes() -> None:
     store = stored(N1, CLASS, claim("mine", 1), devices("n1", 1), P, Q, other("r", "mine"))
     assert [leads(store, uid) for uid in ("pod-p", "pod-q", "pod-r")] == [True, False, False]
     show(store, P.gate("other/gate"))
@@ -395,7 +395,7 @@ def test_all_who_share_a_device_are_planned_where_it_is_in_any_order(at: str) ->
         assert isinstance(found, Plan)
         assert set(found.nodes.values()) == {at}
         assert len(found.nodes) == 5
-        assert len(found.waves) == 1, "whoever comes first gets the device"
+        assert len(found.waves) == 1, "the first pod that is tried gets the device"
 
 
 def test_where_the_shared_device_is_missing_there_is_room_for_nobody() -> None:
@@ -543,7 +543,7 @@ def test_a_new_sort_concerns_only_nodes_that_have_its_devices_and_pods_that_ask_
     assert [count_fitting(store.pods["pod-q"].shape, each, None) for each in store.nodes.values()] == [0, 4]
 
 
-def test_whoever_asks_for_other_devices_is_let_alone_where_a_selector_fails() -> None:
+def test_pods_that_ask_for_other_devices_are_unaffected_where_a_selector_fails() -> None:
     store = stored(N1, N2, CLASS, SMALL_SLICE, BIG_SLICE, claim("mine", 1), P)
     failing = f'device.attributes["{DRIVER}"].model == "x"'
     show(store, claim("strange").request("r", selectors=[{"cel": {"expression": failing}}]))

@@ -174,7 +174,7 @@ CASES: list[tuple[str, Sequence[Builder], GroupKey | None]] = [
         named("g2"),
     ),
     (
-        "a PodGroup that an earlier Job of the name controls is no match, whoever made its Workload anew",
+        "a PodGroup that an earlier Job of the name controls is no match, even if another Job made its Workload anew",
         [member(), gang_job(), gang_workload(), group_of().controlled_by("Job", "j", "earlier")],
         WAITING,
     ),

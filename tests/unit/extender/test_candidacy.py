@@ -165,7 +165,7 @@ async def test_one_that_plans_keeps_it(scene: Scene) -> None:
     assert (first.holds, second.holds, first.steps) == (True, False, [])
 
 
-async def test_after_a_turn_that_was_lost_whoever_counts_its_time_hears_of_its_end(scene: Scene) -> None:
+async def test_the_end_of_a_lost_term_is_reported_to_those_that_count_its_time(scene: Scene) -> None:
     first = scene.begin("a")
     await wait_until(lambda: first.holds)
     taken = {**scene.lease["spec"], "holderIdentity": "b_1"}

@@ -26,7 +26,7 @@ from tests.unit.extender.status.test_reports import MISSING, Office
 
 
 class TestALeaseThatLapsesForAMoment:
-    def test_is_a_turn_for_whoever_was_told_that_it_had(self) -> None:
+    def test_is_a_turn_for_an_instance_that_was_told_so(self) -> None:
         clock = Clock()
         seen: list[bool] = []
         leadership = Leadership("here", seen.append, clock)

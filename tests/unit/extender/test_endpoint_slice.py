@@ -40,7 +40,7 @@ def addresses(server: FakeApiServer) -> list[str]:
     return [address for endpoint in found["endpoints"] for address in endpoint["addresses"]]
 
 
-async def test_the_service_leads_to_whoever_leads(server: FakeApiServer) -> None:
+async def test_the_service_leads_to_the_leader(server: FakeApiServer) -> None:
     async with server.client() as client, asyncio.TaskGroup() as tasks:
         first, second = (Instance(client, address) for address in ("10.0.0.1", "fd00::2"))
         running = [tasks.create_task(each.slice.run()) for each in (first, second)]

@@ -315,6 +315,6 @@ async def test_a_process_that_is_slow_and_looks_now_and_then_does_not_stand_stil
     looking.cancel()
 
 
-def test_whoever_stood_still_doubts_before_the_probe_of_its_scheduler_can_have_failed() -> None:
+def test_a_leader_that_stood_still_doubts_before_the_probe_of_its_scheduler_can_have_failed() -> None:
     probe = read_pace().liveness
     assert (probe.failures - 1) * probe.period > STILL_SECONDS

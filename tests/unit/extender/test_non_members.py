@@ -101,7 +101,7 @@ async def test_a_pod_that_the_watch_has_not_shown_is_held_as_a_non_member_too(wo
         pytest.param(gang(2).controlled_by("JobSet", "train"), id="one of a JobSet, whose Jobs' pods it has"),
     ],
 )
-async def test_whoever_names_it_is_a_member_of(world: Harness, group: PodGroupBuilder) -> None:
+async def test_pods_that_name_it_are_members_of(world: Harness, group: PodGroupBuilder) -> None:
     await world.add(*small_nodes(2), group, *members(1), non_member()).run_until_idle()
     assert world.reasons() == [Reason.PLANNED]
 

@@ -409,14 +409,14 @@ class TestFullRacks:
         assert full.filter("o1", "a1") == Steer("a1")
         assert [slot_of(full, name) for name in ("m0", "m1", "o0", "o1")] == ["a2", "a2", "a1", "a1"]
 
-    async def test_whoever_the_scheduler_has_come_to_keeps_its_slot(self, full: Harness) -> None:
+    async def test_a_member_that_the_scheduler_has_reached_keeps_its_slot(self, full: Harness) -> None:
         assert full.filter("o0", "a2") == Steer("a2")
         full.bind("o1")
         await full.run_tasks()
         assert full.filter("m0", "a2") == Hold()
         assert slot_of(full, "m0") == "a1"
 
-    async def test_whoever_is_nominated_to_its_slot_keeps_it(self, full: Harness) -> None:
+    async def test_a_member_that_is_nominated_to_its_slot_keeps_it(self, full: Harness) -> None:
         full.add(*[node(f"c{index:03}").cpu(1) for index in range(101)])
         full.start_nominating()
         assert full.filter("o0", "b1") == full.filter("o1", "b1") == Hold()
@@ -536,7 +536,7 @@ class TestPrioritizeAndPreempt:
         broken.service.synced = False
         assert broken.service.prioritize(["a1", "b1", "b2"]) == [0, 0, 0]
 
-    async def test_whoever_is_ranked_for_nothing_comes_of_it(self, broken: Harness) -> None:
+    async def test_a_prioritize_call_changes_nothing(self, broken: Harness) -> None:
         used = {name: dict(amounts) for name, amounts in broken.store.occupancy.used.items()}
         broken.service.prioritize(["a1", "b1", "nowhere"])
         assert (broken.store.occupancy.used, broken.api.calls, len(broken.ledger)) == (used, [], 0)

@@ -172,7 +172,7 @@ async def test_without_a_pod_s_name_every_lease_is_another_s(scene: Scene) -> No
     await asyncio.gather(waiting, return_exceptions=True)
 
 
-async def test_whoever_cannot_renew_stops_to_lead_seconds_before_others_begin(scene: Scene) -> None:
+async def test_a_leader_that_cannot_renew_stops_to_lead_seconds_before_others_begin(scene: Scene) -> None:
     first = scene.elect("a")
     await first.acquire()
     scene.server.reject(WRITES, times=1000, status=500)
@@ -188,7 +188,7 @@ async def test_whoever_cannot_renew_stops_to_lead_seconds_before_others_begin(sc
     assert scene.lease["holderIdentity"] == first.identity
 
 
-async def test_whoever_finds_another_in_its_place_has_lost_it(scene: Scene) -> None:
+async def test_a_leader_that_finds_another_in_its_place_has_lost_it(scene: Scene) -> None:
     first = scene.elect("a")
     await first.acquire()
     keeping = asyncio.create_task(first.keep())

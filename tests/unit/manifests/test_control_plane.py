@@ -73,7 +73,7 @@ def test_pods_of_other_profiles_never_wait_for_serried_whose_own_are_among_them(
     assert ours["schedulerName"] == "default-scheduler"
 
 
-def test_the_extenders_hold_a_lease_of_their_own_and_the_service_leads_to_whoever_does(
+def test_the_extenders_hold_a_lease_of_their_own_and_the_service_leads_to_its_holder(
     settings: ExtenderSettings, documents: Sequence[Document]
 ) -> None:
     assert (settings.lease_mode, settings.scheduler_livez, settings.isolated) == ("hold", "", "on")

@@ -27,7 +27,7 @@ def pod(deployment: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("folder", ["scheduler", "isolated"])
-def test_a_standby_takes_over_in_time_from_whoever_can_say_nothing_any_more(folder: str) -> None:
+def test_a_standby_takes_over_in_time_from_a_leader_that_can_say_nothing_any_more(folder: str) -> None:
     text = (MANIFESTS / "kustomize" / folder / "scheduler-config.yaml").read_text()
     election = yaml.safe_load(text)["leaderElection"]
     lease, renew, retry = (

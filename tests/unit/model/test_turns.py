@@ -46,7 +46,7 @@ def test_nothing_is_taken_from_an_empty_queue() -> None:
     assert not turns
 
 
-def test_room_is_made_by_the_last_item_of_whoever_has_most() -> None:
+def test_room_is_made_by_the_last_item_of_the_key_with_most_items() -> None:
     turns = fill("a1", "b1", "b2", "b3", "c1")
     assert turns.pop_newest_for("a") == "b3"
     turns.add("a", "a2")

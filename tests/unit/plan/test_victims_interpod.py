@@ -204,7 +204,7 @@ class TestNobodyGoesInVain:
 
 
 class TestWhoIsNeeded:
-    def test_stays_and_whoever_is_beside_it_goes(self) -> None:
+    def test_stays_and_the_pod_beside_it_goes(self) -> None:
         ground = racks().fill(1, CACHE, "a1").fill(7, OTHER, "a1", "a2").fill(8, OTHER, "b1", "b2")
         found = ground.plan(beside(2, CACHE, cpu=4))
         assert victims(found) in (["other-a1"], ["other-a2"])

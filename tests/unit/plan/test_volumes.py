@@ -97,7 +97,7 @@ def test_a_shared_claim_gets_one_volume_and_all_go_where_it_is() -> None:
     assert admitting(found, kind) == "a1 a2 b1 b2"
 
 
-def test_whoever_is_first_has_to_be_there_before_others_of_a_shared_claim() -> None:
+def test_the_first_member_has_to_be_there_before_others_of_a_shared_claim() -> None:
     (made,) = classes((VolumeChoice(None, "default/data"),))
     found = state([made])
     found.begin_wave()
@@ -135,7 +135,7 @@ def test_a_full_node_takes_a_member_whose_shared_volume_is_attached_there() -> N
     assert [name for name in nodes if found.admits(kind, name)] == ["with"]
 
 
-def test_whoever_takes_and_gives_back_the_first_that_is_left_is_the_next() -> None:
+def test_after_the_first_is_taken_and_given_back_the_first_that_is_left_is_next() -> None:
     dice = Random(7)  # noqa: S311 - a test that can be repeated
     for _ in range(200):
         disks = [disk(f"v{at}", *dice.choice(["a", "b", "ab"]), size=f"{dice.randint(1, 3)}Gi") for at in range(6)]

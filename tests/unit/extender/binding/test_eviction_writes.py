@@ -32,7 +32,7 @@ def test_it_lasts_until_shortly_after_the_last_writer_has_ended(eviction_writes:
     assert not eviction_writes.is_on()
 
 
-def test_it_ends_after_half_a_minute_whoever_writes(eviction_writes: WriteBurst, clock: Clock) -> None:
+def test_it_ends_after_half_a_minute_for_any_writer(eviction_writes: WriteBurst, clock: Clock) -> None:
     with eviction_writes:
         clock.advance(29)
         with eviction_writes:
@@ -41,7 +41,7 @@ def test_it_ends_after_half_a_minute_whoever_writes(eviction_writes: WriteBurst,
         assert not eviction_writes.is_on()
 
 
-def test_whoever_writes_on_does_not_begin_another_one(eviction_writes: WriteBurst, clock: Clock) -> None:
+def test_a_writer_that_continues_does_not_begin_another_one(eviction_writes: WriteBurst, clock: Clock) -> None:
     for _ in range(4):
         with eviction_writes:
             clock.advance(10)

@@ -79,7 +79,7 @@ async def beside() -> AsyncIterator[Harness]:
 
 
 class TestPodsOfAnotherProfileOfOurScheduler:
-    async def test_go_because_it_keeps_their_room_for_whoever_is_nominated(self, beside: Harness) -> None:
+    async def test_go_because_it_keeps_their_room_for_nominated_pods(self, beside: Harness) -> None:
         beside.add(*small_nodes(2), *(running(f"low{i}", f"n{i}").scheduler(OTHER) for i in (1, 2)), waiting("rival"))
         await want_two_nodes(beside)
         assert sorted(ended(beside)) == ["low1", "low2"]

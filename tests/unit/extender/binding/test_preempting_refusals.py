@@ -61,7 +61,7 @@ async def test_one_of_a_victim_that_is_gone_is_its_end(either: Harness) -> None:
     assert either.binding_cycle().stage is CycleStage.GATHERING
 
 
-async def test_whoever_does_not_lead_any_more_evicts_nobody_in_place_of_a_deletion(either: Harness) -> None:
+async def test_an_instance_that_leads_no_more_evicts_nobody_in_place_of_a_deletion(either: Harness) -> None:
     either.api.fail("delete", Fenced("delete", Failure(0, "NotLeading", "not sent")))
     await preempt(either)
     assert not either.api.list_calls("evict")

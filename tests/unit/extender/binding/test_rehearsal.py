@@ -108,7 +108,7 @@ async def test_an_api_server_that_has_too_much_to_do_is_no_budget_that_refuses(w
 
 
 @pytest.mark.parametrize("status", [0, 403, 409, 422, 429, 500])
-async def test_whoever_may_not_delete_evicts(world: Harness, status: int) -> None:
+async def test_an_extender_that_may_not_delete_evicts(world: Harness, status: int) -> None:
     world.api.fail("delete", error(status))
     await preempt(world, running(1))
     assert said(world, "evict") == ["low1"]

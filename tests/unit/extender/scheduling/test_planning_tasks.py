@@ -413,7 +413,7 @@ async def test_a_term_that_ends_ends_all_work_and_the_next_one_begins_it_anew(sl
     await slow.close()
 
 
-async def test_a_plan_that_fails_is_told_to_whoever_asked(slow: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_caller_is_told_that_a_plan_failed(slow: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     slow.add(*odd(12)).schedule_groups()
     assert len(slow.core.planning_tasks) == 1
     monkeypatch.setattr("extender.core.scheduling.planning_tasks.PlanningTasks._make_in_child", _fail)

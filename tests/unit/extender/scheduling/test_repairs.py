@@ -289,7 +289,7 @@ class TestTheSlotOfADeadMember:
         await world.add(*members(1, first=3)).run_until_idle()
         assert slot(world, "m3") == "n1"
 
-    async def test_whoever_is_left_over_takes_no_slot_that_is_kept_for_an_index(self, world: Harness) -> None:
+    async def test_a_member_that_is_left_over_takes_no_slot_that_is_kept_for_an_index(self, world: Harness) -> None:
         await run_job(world, 2)
         world.delete("train-0")
         await world.add(*job_pods(7, generation="b")).run_until_idle()

@@ -95,7 +95,7 @@ class SpreadingScheduler:
         return sum(self.try_member(f"m{index}") for index in indexes)
 
 
-async def test_whoever_has_to_be_beside_another_is_sent_after_it(cluster: Harness) -> None:
+async def test_a_member_with_affinity_to_another_is_sent_after_it(cluster: Harness) -> None:
     here = await begin(cluster)
     assert sent(cluster) == {"m0"}
     assert cluster.filter("m0") == Steer(here)
@@ -169,7 +169,7 @@ ORDERS = [
 
 
 @pytest.mark.parametrize("order", ORDERS)
-async def test_alike_members_take_the_slots_in_turn_whoever_comes_first(world: Harness, order: list[int]) -> None:
+async def test_alike_members_take_the_slots_in_turn_in_any_order(world: Harness, order: list[int]) -> None:
     world.add(*hosts(3, cpus=2), *spread_members(6))
     assert [world.filter(name) for name in ("m0", "m4")] == [Hold()] * 2
     world.add(gang(6)).start_nominating()
