@@ -153,7 +153,7 @@ def _find_proxy(entry: Entry, host: str, origin: str) -> str:
     """Return the URL of the proxy for the API server at the URL ``host``; "" for none.
 
     It is the ``proxy-url`` of the cluster in the kubeconfig, else that of the environment (HTTPS_PROXY, NO_PROXY).
-    ``origin`` names the kubeconfig in a CredentialsError, which is raised for a proxy that is not HTTP.
+    ``origin`` names the kubeconfig in a CredentialsError, which is raised for a ``proxy-url`` that is not HTTP.
     """
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - the help of a command needs no HTTP
 

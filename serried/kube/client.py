@@ -128,8 +128,9 @@ class ApiClient:
         """Send a request, with retries. Return the answer if its status is 2xx, else raise a subclass of ApiError.
 
         ``timeout`` is that of one attempt in seconds. For ``timeout`` and ``retry``, None is the client's default.
-        Retried are: 429; 503 with Retry-After; a connection that was never made. Idempotent requests (get, replace,
-        delete, every patch but JSON patch) are also retried after any 503 and after a lost connection.
+        Retried are: 429, except from a PodDisruptionBudget; 503 with Retry-After; a connection that was never made.
+        Idempotent requests (get, replace, delete, every patch but JSON patch) are also retried after any 503 and after
+        a lost connection.
         """
         seconds = timeout or self._timeout_seconds
         repeatable = method in _REPEATABLE or content_type in {MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH}

@@ -246,7 +246,7 @@ async def stores_pod_group(client: ApiClient, level: ApiLevel, namespace: str) -
     If the feature gate is off, the API server silently drops the field from new pods, and a gang would be scheduled pod
     by pod. The test is a dry-run create of a PodTemplate in ``namespace``, with the field that pods have at
     this ``level``. A PodTemplate loses the field as a pod does, but needs no right to create pods. None means that the
-    API server has rejected the test or has not answered.
+    API server has rejected the test, has not answered, or has not answered with a PodTemplate.
     """
     names = {"name": "probe", "podGroup": "probe"} if level.inline else {"podGroupName": "probe"}
     field = "workloadRef" if level.inline else "schedulingGroup"

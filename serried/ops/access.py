@@ -223,7 +223,10 @@ class Guard:
         return _make_error(503, "too many requests are running: try again later") if crowded else None
 
     async def _check_token(self, scope: Scope) -> Response | None:
-        """Return the error response if the token is missing, invalid or not enough for the path; None if it is fine."""
+        """Return the error response if the token is missing, invalid or not enough for the path; None if it is fine.
+
+        Plain HTTP is an error unless the caller's address is local (`is_loopback`); a path that is too long always is.
+        """
         if scope["scheme"] != "https" and not is_loopback(scope):
             return _make_error(400, "this is plain HTTP, on which others can read a token: use https, or " + _HOW)
         if len(scope["path"]) > _MAX_PATH:

@@ -535,10 +535,10 @@ class ExtenderMetrics(Metrics):
         _set_all(self._longest_wait, (((label,), wait) for label, wait in longest.items()))
 
     def _label(self, namespace: str) -> str:
-        """Return the value of ``pod_namespace`` for an event in a namespace: its name, or `OTHERS`.
+        """Return the value of ``pod_namespace`` for an event or waiting gangs in a namespace: its name, or `OTHERS`.
 
-        A new namespace gets its own series if there are fewer than `MAX_NAMESPACES`, or if one of these had no event
-        for a day. The series of that one are then deleted.
+        A new namespace gets its own series if there are fewer than `MAX_NAMESPACES`, or if one of these had neither for
+        a day. The series of that one are then deleted.
         """
         now = self._clock()
         if namespace not in self._namespaces and len(self._namespaces) >= MAX_NAMESPACES:

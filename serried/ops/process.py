@@ -196,7 +196,7 @@ class Process:
         await self._work.run()
 
     async def _await_change(self, discovery: Discovery, level: ApiLevel) -> ApiLevel:
-        """Repeat discovery until it finds another API level than ``level``, and return that.
+        """Repeat discovery until it finds another API level than ``level`` twice in a row, and return that.
 
         Never returns if ``--api`` names a level. If the level stays and only the list of versions that Serried cannot
         use has changed, the process's `Work` (the extender or the controller) gets the new list.

@@ -184,9 +184,10 @@ class BudgetReprieve:
     # --- other ways ------------------------------------------------------------------------------------------------
 
     def _search(self) -> bool:
-        """Remove all evictable units, then try all combinations of which to put back. Return whether one is found.
+        """Remove all evictable units, then try combinations of which to put back. Return whether one is found.
 
-        In that combination no budget is exceeded, and the quorum fits.
+        In that combination no budget is exceeded, and the quorum fits. The number of attempts is limited. If the units
+        exceed their budgets by more than `_MAX_EXCESS` evictions, remove none and return False.
         """
         rest: list[EvictionUnit] = []
         for unit in self._scarce:

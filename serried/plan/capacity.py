@@ -310,8 +310,8 @@ class Capacity:
     def import_tables(self, packed: PackedCounts, names: Sequence[str], version: int) -> None:
         """Take over the counts from a forked process: for each shape one count per node, in the order of ``names``.
 
-        ``version`` is the `Capacity.version` for which they are right. It takes O(1), because the counts are only read
-        when a plan needs their shape.
+        ``version`` is the `Capacity.version` for which they are right. It takes O(shapes), because the counts are only
+        read when a plan needs their shape. Does nothing if this object has dropped all counts since that version.
         """
         if version < self._forgotten:
             return

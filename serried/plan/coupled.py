@@ -228,7 +228,7 @@ class OneByOneSearch:
         return free, tuple([name in slots for slots in self._slots.values()])
 
     def try_all_ways(self, wanted: int, budget: StepBudget) -> Sequence[Move]:
-        """Try all ways to place ``wanted`` members, until the budget of search steps is used up.
+        """Try all ways to place ``wanted`` members, until one is found or the budget of search steps is used up.
 
         Return the moves (class and node of each member) of the way that places most. Afterwards no member is placed.
         """
@@ -260,8 +260,8 @@ class OneByOneSearch:
     def list_first_domains(self, order: Sequence[MemberClass]) -> list[Callable[[str], bool]]:
         """Return filters for node names, one for each domain in which the first member may be placed, the best first.
 
-        Each filter returns True for the nodes of its domain. They are needed for rules that make members share the
-        domain of the first one, e.g. affinity to each other. Without such a rule return [].
+        There are at most `_MAX_STARTS`. Each filter returns True for the nodes of its domain. They are needed for rules
+        that make members share the domain of the first one, e.g. affinity to each other. Without such a rule return [].
         """
         for kind in order:
             key = self._rules.find_first_key(kind)
@@ -394,7 +394,7 @@ def restore_waves(snapshot: Snapshot, members: Sequence[Pod], nodes: Mapping[str
     """Return the waves of a plan that was made earlier, for instance before a restart, as UIDs.
 
     ``nodes`` has the planned node name by member UID. The snapshot must not count the members. Return () if members may
-    be tried in any order, or if the rules no longer allow the plan.
+    be tried in any order, if the rules no longer allow the plan, or if a planned node is gone.
     """
     classes = group_classes(members)
     rules = read_rules(snapshot, classes)

@@ -461,7 +461,7 @@ class _AdviceSearch:
     def try_smaller_quorum(self) -> Advice | None:
         """Return the advice to lower minCount to the number of members that fit in the best domain.
 
-        Return None if no member fits anywhere, or if the request is for a tree.
+        Return None if no member fits anywhere, if the quorum is a single member, or if the request is for a tree.
         """
         ask = self._ask
         if ask.parts or ask.need < 2:
@@ -556,7 +556,7 @@ class _AdviceSearch:
         return left
 
     def _replan(self, gang: RunningGang, left: Mapping[str, Resources], plan: Plan) -> Plan | None:
-        """Return a plan for the pods of a running gang on other nodes, besides ``plan``; None if they do not fit.
+        """Return a new plan for the pods of a running gang, besides ``plan``; None if they do not fit.
 
         ``plan`` is the one for the gang that gets advice. ``left`` has the usage of the running gang's nodes without
         it.

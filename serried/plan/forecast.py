@@ -106,10 +106,11 @@ def find_forecast(
 ) -> Forecast | None:
     """Return where and when a gang will fit that does not fit now; None if it will not even after all ends.
 
-    ``endings`` are the ends of running pods that may free resources. ``capacity`` has counts of earlier plans: how many
-    pods of a shape fit on each node. If it is None, all nodes are counted anew. For members of one shape the time is
-    exact, for members of several shapes it may be too late. The cost is one count of the cluster, an update per end,
-    and a few plans of one domain.
+    The result is None as well for a gang that is pinned to several domains, or has no members. ``endings`` are the ends
+    of running pods that may free resources. ``capacity`` has counts of earlier plans: how many pods of a shape fit on
+    each node. If it is None, all nodes are counted anew. For members of one shape the time is exact, for members of
+    several shapes it may be too late. The cost is one count of the cluster, an update per end, and a few plans of one
+    domain.
     """
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if len(pinned) > 1 or not ask.members:
