@@ -816,8 +816,9 @@ def _list_orders(state: PlanState, totals: Sequence[int]) -> list[list[Batch]]:
 
     A class has the members of equal shape; ``totals`` has how many of each class fit. The first order begins with the
     class that has the fewest places for each of its members. In the second one the members of the quorum come before
-    the other members; it is left out if there are no others. The third one is the first one reversed. If the quorum
-    does not fit even by ``totals``, only the third order is returned.
+    the other members; it is left out if there are no others, or if no member is needed. The third one is the first
+    one reversed. If the quorum does not fit even by ``totals``, only the third order is returned. For one class, only
+    the first order is returned.
     """
     whole = _sort_by_scarcity(state.classes, totals)
     if len(whole) == 1:

@@ -95,8 +95,10 @@ def generate_placements(census: Census, search_level: SearchLevel, ask: PlanRequ
 
     If the search level has no label key, return one placement: the whole cluster. Nodes without one of the labels are
     in no domain. Domains outside of those in which the CompositePodGroups above are placed are left out, and so are
-    domains that other gangs use exclusively. ``census`` knows the domains and their nodes. If the gang has running
-    members, only their domains (``ask.pinned``) are returned, even if a domain has no nodes any more.
+    domains that other gangs use exclusively. ``census`` knows the domains and their nodes. If running members fix the
+    domains of the required level (``ask.pinned``), only these are returned, even if one has no nodes any more. At a
+    narrower level, only the domains inside them are returned then. Without ``ask.topology_key``, neither pinned nor
+    exclusive domains matter.
     """
     if not search_level.key:
         return [CLUSTER]
@@ -247,7 +249,8 @@ class PlanState:
     def count_around(self, placement: Placement, search_level: SearchLevel) -> tuple[int, ...]:
         """Return how many members fit in each wider domain that contains the placement, the narrowest domain first.
 
-        The wider domains are those of the other levels that the gang names; () if it names none.
+        The wider domains are those of the wider levels that the gang or a CompositePodGroup above it names. Return ()
+        if there are none, for the whole cluster, and for a placement without nodes.
         """
         if placement.names is None:
             return ()

@@ -312,7 +312,8 @@ class SimulatedCluster:
     def _free_domains(self, units: Iterable[EvictionUnit]) -> dict[Domain, int]:
         """Record that these units no longer use their domains exclusively.
 
-        Return the number of their pods by freed domain.
+        Units on nodes that the preemptor must not use keep their domains. Return the number of pods of the other units
+        by domain; a domain that further units hold is not free yet.
         """
         freed: dict[Domain, int] = {}
         for unit in units:
@@ -715,9 +716,9 @@ class _Search:
     def find_candidates(self) -> list[CandidateDomain]:
         """Return the domains that would hold the quorum after evictions, the best first; [] if there is none.
 
-        Units are removed priority by priority from the lowest. Until two domains are found, the next priority is
-        removed as well, so that costs can be compared. Once the search shall be content (`Limit.content`), one domain
-        is enough, and all remaining priorities are removed first.
+        Units are removed priority by priority from the lowest. Until two domains are found (one if only one is usable),
+        the next priority is removed as well, so that costs can be compared. Once the search shall be content
+        (`Limit.content`), one domain is enough, and all remaining priorities are removed first.
         """
         found: list[CandidateDomain] = []
         known: set[Domain] = set()

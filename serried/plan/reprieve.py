@@ -630,7 +630,7 @@ class _PriorityLevel:
         return picked
 
     def _pick_missing(self, gang: GroupKey, units: Sequence[EvictionUnit]) -> UnitBundle:
-        """Return the fewest of these units of a gang that have to be put back so that the gang keeps its quorum.
+        """Return the first of these units of a gang, as many as have to be put back so that it keeps its quorum.
 
         Return [] if it keeps its quorum anyway, or would not even with all of the units.
         """
@@ -706,7 +706,7 @@ def _make_sort_keys(
 
 
 def _group_by_price(units: Sequence[EvictionUnit], lost: Sequence[int]) -> Iterator[tuple[int, list[EvictionUnit]]]:
-    """Group the units of one node such that each group costs more members per unit than the group before it.
+    """Group the units of one node such that no group costs fewer members per unit than the group before it.
 
     ``lost`` has for each unit how many fewer members fit when it is put back after the units before it. Yield the sum
     of ``lost`` and the units of each group. A unit with 0 joins the group before it, because the resources it uses were

@@ -198,7 +198,7 @@ class _Search:
                     yield placed
 
     def _place_elsewhere(self, ask: PlanRequest, partial: PartialPlan) -> Iterator[PartialPlan]:
-        """Yield more ways to place a group without a topology key, if pods of other groups must be near its members.
+        """Yield more ways to place a group without a topology key, if rules of the tree want its members nearby.
 
         For example, pods of another group have affinity to pods of this one in the same zone. Then this group is placed
         as a whole in one zone after another, so that one is found in which the other group fits, too.
@@ -329,8 +329,9 @@ class _Search:
         """Return the verdict why a tree does not fit, after the search for a plan has failed.
 
         First the tree is planned as one gang, without regard to its groups. If that fails, return its verdict. If it
-        succeeds, and the groups constrain nothing (`_is_one_gang`), return its plan. Otherwise return a verdict that
-        names the group that could not be placed when the search had placed the most members, if there is one.
+        places all members, and the groups constrain nothing (`_is_one_gang`), return its plan. Otherwise return a
+        verdict that names the group that could not be placed when the search had placed the most members, if there is
+        one.
         """
         flat = self._solve(replace(ask, parts=()), PartialPlan())
         if isinstance(flat, Verdict) or (len(flat.nodes) == len(ask.members) and _is_one_gang(ask)):

@@ -363,8 +363,8 @@ class Amounts:
         """Return the pseudo resources for devices that a pod requests, as amounts by name.
 
         For a bound pod ``held`` are the devices that are allocated to it: for each a `Match` (which requests may use
-        the device), and True if the pod has only a share of it. Then these count, not the pod's requests. None for a
-        pod that is not bound.
+        the device), and True if the pod has only a share of it. They count instead of the numbers of devices that the
+        pod requests in allocated claims. None for a pod that is not bound.
         """
         amounts: Counter[str] = Counter()
         if held is None:  # for a bound pod these are in ``held``
@@ -552,7 +552,8 @@ class _Search:
     def count(self) -> int:
         """Return the number of pods for which there are devices, one after another.
 
-        UNLIMITED if a pod leaves as many devices as before, for instance with admin access. Raises _TooManyTries.
+        UNLIMITED if a pod leaves as many devices as before, for instance with admin access, or if there are devices for
+        `_MAX_PODS` pods. Raises _TooManyTries.
         """
         for pods in range(_MAX_PODS):
             try:

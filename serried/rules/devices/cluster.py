@@ -118,7 +118,8 @@ class DeviceClaims(Rule):
         """Return the pod with pseudo resources in its requests for the devices that it claims, and remember it.
 
         A pseudo resource is a request that Serried adds so that plans count devices like a resource. ``raw`` is the pod
-        from the watch, ``pod`` is the same pod as changed by the rules before this one.
+        from the watch, ``pod`` is the same pod as changed by the rules before this one. A pod that claims no devices,
+        or whose devices do not matter for plans (`_is_ignored`), is forgotten and returned as it is.
         """
         if not pod.claims_devices or _is_ignored(raw):
             self.forget_pod(raw)
@@ -210,7 +211,8 @@ class DeviceClaims(Rule):
         """Queue the pods whose requests for devices change, because the leader of a claim has changed from ``before``.
 
         The leader is the one pod that requests the devices of a claim that several pods share. If both leaders have the
-        same gang, owner and shape, only these two are queued for `take_changes`, otherwise all pods of the claim.
+        same gang, owner and shape, only these two are queued for `take_changes`, otherwise all pods of the claim. If
+        ``before`` is None, the claim had no leader, and no pod is queued.
         """
         if before is not None and not _are_alike(before, leader):
             self._changed_pods.update(self._users[key])
@@ -480,10 +482,10 @@ class DeviceClaims(Rule):
         """Add an unallocated claim, which several pods share, to the ``demand`` of one of them.
 
         The demand is all devices that this pod requests. When the first of the sharing pods is scheduled, its node's
-        devices are allocated for all. So only one pod, the ``leader``, requests the devices, and the others get an
-        affinity to the node of the leader. Pods with the same gang, owner and shape as the leader are placed after the
-        leader (``Demand.follows``). For pods with other requests or constraints other nodes may be feasible, so any of
-        them may be the first.
+        devices are allocated for all. So only one pod, the ``leader``, requests the devices, and all of them get an
+        affinity to each other, by which they are placed on one node. Pods with the same gang, owner and shape as the
+        leader are placed after the leader (``Demand.follows``). For pods with other requests or constraints other nodes
+        may be feasible, so any of them may be the first.
         """
         rest, leads = Demand(), pod.uid == leader.uid
         self._add_spec(demand if leads else rest, claim)
@@ -518,7 +520,8 @@ class DeviceClaims(Rule):
         """Add one request of a claim to ``demand``, which holds all devices that a pod requests.
 
         The alternatives are the entries of the request's ``firstAvailable``, or its only one (``exactly``). If they are
-        for different numbers of devices, the smallest number is added. Return those whose DeviceClass exists.
+        for different numbers of devices, the smallest number is added. Return those whose DeviceClass exists and whose
+        selectors are valid.
         """
         options = []
         for ask in request.alternatives:

@@ -316,7 +316,7 @@ class Inventory:
             self.changed.add(name)
 
     def run_deferred(self) -> bool:
-        """Do one piece of deferred work: read one changed pool, or check some devices against new criteria.
+        """Do one piece of deferred work: read a part of a changed pool, or check some devices against new criteria.
 
         Return whether there was any.
         """
@@ -407,7 +407,8 @@ class Inventory:
     def find_attribute(self, node: str, domain: str, name: str) -> Value | None:
         """Return the value of the attribute ``domain/name`` for the devices of a node.
 
-        Devices without the attribute do not matter. None if no device has it, or if two devices have different values.
+        Only devices that are for this node alone count, and no pools of which nodes reach devices by labels. Devices
+        without the attribute do not matter. None if no device has it, or if two devices have different values.
         """
         found: Value | None = None
         for key in self._pools_at.get(node, ()):
@@ -764,7 +765,8 @@ def _share_match(selections: DeviceUnion, counting: Counting) -> Match:
 def _is_in_selection(selection: SelectedDevices, key: PoolId, device: Device, place: NodeScope) -> bool:
     """Return whether requests with the criteria of ``selection`` may use a device. ``place`` says which nodes reach it.
 
-    If a selector cannot be evaluated for the device, they may not, and the error is recorded in ``selection.errors``.
+    If a selector fails for the device, they may not, and the error is recorded in ``selection.errors``. If Serried does
+    not know what a selector means, they may use no further device, and a phrase is recorded in ``selection.beyond``.
     """
     if selection.beyond or (device.taints and not tolerates(selection.criteria.tolerations, device.taints)):
         return False

@@ -292,7 +292,10 @@ class MatchingPods(Rule):
             self._note_namespace(name)
 
     def _note_namespace(self, name: str) -> None:
-        """Queue all pods of a namespace for a recount: its labels have changed, so other rules may select them."""
+        """Queue all pods of a namespace for a recount: its labels have changed, so other rules may select them.
+
+        Without rules that select namespaces by labels, no pod is queued.
+        """
         found = self._list_by_namespace()
         if found:
             self._recounts.update(uid for uid, pod in self._pods.items() if pod.namespace == name)
