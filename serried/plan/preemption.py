@@ -360,7 +360,8 @@ class SimulatedCluster:
     def _violates(self, unit: EvictionUnit) -> bool:
         """Count the removal of a unit in its PodDisruptionBudgets, separately for each domain that has its pods.
 
-        Return whether a budget is exceeded in one of the domains.
+        If its gang must keep its quorum, count it there, too. Record the phrases of exceeded limits. Return whether a
+        PodDisruptionBudget is exceeded in one of the domains.
         """
         violated = False
         for domain in self.find_domains(unit):
@@ -507,7 +508,10 @@ class SimulatedCluster:
         return True
 
     def explain(self) -> Verdict:
-        """Return the planner's verdict why the preemptor does not fit, even after the removals."""
+        """Return the planner's verdict why the preemptor does not fit, even after the removals.
+
+        If it would fit, for instance because only budgets prevent the evictions, return a verdict of no capacity.
+        """
         shown = self._removal.snapshot()
         held = {simulated.placement.name for simulated in self._simulated.values() if simulated.holders}
         ask = replace(self._ask, taken=self._ask.taken | held)
