@@ -247,9 +247,9 @@ class Retries(Generic[K]):
     def record_failure(self, task: K, error: Exception) -> int | None:
         """Record that a task failed, and queue it after its backoff. Return its number of consecutive failures.
 
-        If the API server has rejected the task as invalid again while other tasks wrote successfully, the task's own
-        objects must be invalid. Then return None: the task is retried when its objects change, or after
-        INVALID_SECONDS.
+        If the API server rejects the task as invalid, and other tasks have written successfully since the task's last
+        failure, the task's own objects must be invalid. Then return None: the task is retried when its objects change,
+        or after INVALID_SECONDS.
         """
         before = self._failed.pop(task, None)
         if isinstance(error, Invalid) and before is not None and before < self._last_success:
@@ -421,7 +421,7 @@ class Loop:
     # --- work ------------------------------------------------------------------------------------------------------
 
     async def run(self, workers: int) -> None:
-        """Run the workers and the regular retries until cancelled.
+        """Run the workers, the regular retries and the reports of a missing API of gangs until cancelled.
 
         ``workers`` is the number of tasks carried out at a time.
         """

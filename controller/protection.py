@@ -191,7 +191,8 @@ class Protection:
     async def release_due(self, namespace: str) -> None:
         """Read the pods of the namespace if the time has come, and remove the finalizer of PodGroups that no pod names.
 
-        Raises the first ApiError, after all PodGroups were tried.
+        The pods are not read if the Store has an unfinished pod of each PodGroup. Raises ApiError at once if the read
+        fails. If writes fail, raises the first ApiError after all PodGroups were tried.
         """
         releases = self._releases.get(namespace, {})
         now = self.clock()

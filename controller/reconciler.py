@@ -73,7 +73,8 @@ from serried.ops.metrics import ControllerMetrics
 def observe(store: Store, expectations: Expectations, owner: Owner) -> Observed:
     """Return the Workloads and PodGroups that refer to the owner.
 
-    They are those in the Store, and those in ``expectations``, which the watch has not shown yet.
+    They are those in the Store, and those in ``expectations``, which the watch has not shown yet. PodGroups are only
+    returned if exactly one Workload counts, apart from those of Workloads that another one has replaced.
     """
     referring = store.membership.referring_to(owner) + expectations.workloads_of(owner)
     counting, replaced = split_replaced(referring, owner)
@@ -191,7 +192,7 @@ class OwnerEvents:
         """The owners whose last reconciliation failed and who have an event about it."""
 
     def report_once(self, owner: Owner, warning: EventText, kind: str = "Warning") -> None:
-        """Write an event about the owner, unless one with the same message was written before.
+        """Write an event about the owner, unless one with the same message is among its last 16 messages.
 
         ``warning`` has the event's reason and message, ``kind`` is its type, Warning or Normal.
         """
@@ -495,7 +496,7 @@ class Reconciler:
         """Write an event that says why the owner is no gang, if it asks for Serried by annotations or schedulerName.
 
         If it only names the scheduler, the event is written only before its pods start, so that a restart of the
-        controller does not repeat it.
+        controller does not repeat it. An owner that controls a PodGroup gets no event.
         """
         refusal = find_no_gang_event(owner, self.settings)
         is_told = owner.annotated or not self.store.owners.has_started(owner_key_of(owner), owner.uid)
@@ -545,8 +546,9 @@ class Reconciler:
     async def _stop_if_started(self, parent: Parent) -> Result | None:
         """Return the result of this reconciliation if no Workload may be created for the parent; None if one may.
 
-        None may be created once a pod of the parent has started, because it did not start as part of a gang, or if the
-        parent has changed during this call. The pods are read from the API server, because only some are watched.
+        A Workload must not be created once a pod of the parent has started, because the pod did not start as part of a
+        gang. It must not be created either if the parent has changed or got a Workload during this call. The pods are
+        read from the API server, because only some are watched.
         """
         pods = await self.read_pods(parent)
         has_workload = bool(observe(self.store, self.expectations, parent).workloads)
@@ -599,7 +601,8 @@ class Reconciler:
 
         A replica is one leader pod of a LeaderWorkerSet or the like, with its workers. It has PodGroups of its own.
 
-        Return the seconds until the other PodGroups are to be tried; None if all are deleted.
+        Return the seconds until the other PodGroups are to be tried; None if all are deleted. Raises the first
+        rejection by the API server, without trying further ones.
         """
         if not isinstance(change.owner, Parent):
             return None

@@ -240,7 +240,8 @@ class Extender:
     async def run(self) -> None:
         """Run all listeners, watches and tasks until cancelled.
 
-        At the end wait until no request is in flight, and release the Lease if it is the extenders' own.
+        At the end cancel open requests, wait until none is in flight, and delete the records that are no longer needed.
+        Last of all, release the Lease if it is the extenders' own.
         """
         try:
             await self._run()
@@ -387,7 +388,8 @@ class ExtenderFactory:
 def secure_verbs(settings: ExtenderSettings) -> Security | None:
     """Return the TLS context for kube-scheduler's calls, and the check of the client's certificate.
 
-    Return None if the settings say plain HTTP. Raises CertificateError if a file cannot be used.
+    Return None, which means plain HTTP, if the settings have no file of client CAs. Raises CertificateError if
+    a file cannot be used.
     """
     if settings.client_ca_file is None:
         return None
@@ -464,7 +466,7 @@ def _read_options(settings: ExtenderSettings) -> Options:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the extender until SIGTERM or SIGINT.
 
-    Return the exit code: 2 if a certificate or an extra package is missing.
+    Return the exit code: 2 if a certificate file cannot be used, or if an extra package is missing.
     """
     settings = extender_settings(sys.argv[1:] if argv is None else argv)
     metrics = ExtenderMetrics()

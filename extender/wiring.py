@@ -141,7 +141,10 @@ class SchedulingLoop:
         """
 
     async def run(self) -> None:
-        """Consider groups when they become due, and do periodic work twice per second. Run until cancelled."""
+        """Consider groups when they become due, and do periodic work twice per second. Run until cancelled.
+
+        No group is considered, and no periodic work is done, before the recovery of a term and between terms.
+        """
         loop = asyncio.get_running_loop()
         tick = loop.time()
         rest_until = 0.0

@@ -151,8 +151,8 @@ def pod_group_body(change: CreatePodGroup, level: ApiLevel) -> Body:
     """Return the JSON body of a PodGroup from a template of a Workload, which a user may have created.
 
     ``level`` is the API group and version to write, which decides the fields. The PodGroup has two owner references: to
-    the owner, as its controller, and to the Workload. There is none to a Workload that the Job's own controller made,
-    as in 1.37.
+    the owner, as its controller, and to the Workload. The second one is left out if the Job takes its template from
+    the Workload of its controller, such as a TrainJob, as in 1.37.
     """
     owner = change.owner
     workload = change.workload

@@ -208,8 +208,9 @@ DEFAULT_SCHEDULER = "default-scheduler"
 def find_no_gang_event(owner: Owner, settings: GangSettings) -> EventText | None:
     """Return the event that says why an owner is no gang, although it asks for Serried; None if it needs none.
 
-    An owner asks for Serried by an annotation, or by naming a scheduler that Serried serves. Return None for a gang,
-    for an owner with the annotation that it is no gang, and for a Job whose parent gets the event.
+    An owner asks for Serried by an annotation, or by naming a scheduler that Serried serves, except default-scheduler.
+    For a Job the name counts only if it runs several pods at a time and Jobs are made gangs by their shape. Return None
+    for a gang, for an owner with the annotation that it is no gang, and for a Job whose parent gets the event.
     """
     served = frozenset(settings.schedulers) - {DEFAULT_SCHEDULER}
     if isinstance(owner, Job):
@@ -246,7 +247,8 @@ def find_ignored_changes(owner: Owner, observed: Observed) -> list[str]:
     """Return the keys of the owner's annotations whose values disagree with its Workload and PodGroups.
 
     These annotations were changed after the objects were created, so the changes had no effect. Return an
-    empty list if another client made the Workload: then the annotations never had an effect.
+    empty list if another client made the Workload: then the annotations never had an effect. Return an empty list also
+    unless there is exactly one Workload.
     """
     if len(observed.workloads) != 1 or not is_ours(observed.workloads[0], owner):
         return []
@@ -399,8 +401,8 @@ def _explain_groups(owner: Owner, observed: Observed, by_place: PodGroupsByPlace
 def find_missing_groups(owner: Owner, observed: Observed, by_place: PodGroupsByPlace) -> Iterator[CreatePodGroup]:
     """Yield a create for each PodGroup that the owner needs and that does not exist.
 
-    ``by_place`` has the existing ones. An owner with replicas needs PodGroups for each replica that has a leader pod
-    and that its spec still contains.
+    ``by_place`` has the existing ones. An owner with replicas needs PodGroups for each replica that its spec still
+    contains and that has a leader pod which is not being deleted. In v1alpha1 there are no PodGroups to create.
     """
     workload = observed.workloads[0]
     if workload.inline:
@@ -446,9 +448,10 @@ def _set_min_counts(
 
 
 def find_outdated_counts(owner: Owner, observed: Observed, by_place: PodGroupsByPlace) -> list[SetMinCount]:
-    """Return a change for each object made by Serried with a minCount that does not fit the owner's size.
+    """Return a change for each minCount that does not fit the owner's size: in its Workload and in its PodGroups.
 
-    ``by_place`` has the owner's PodGroups. The change of the Workload comes first.
+    Serried made the Workload, which the caller has checked. PodGroups that another client made are left as they are.
+    ``by_place`` has the owner's PodGroups. The changes of the Workload, one for each template, come first.
     """
     workload = observed.workloads[0]
     wanted = desired_counts(owner, workload)

@@ -253,7 +253,10 @@ class Hypothesis:
         """The gangs placed so far that need a domain exclusively, each with this domain."""
 
     def check(self) -> None:
-        """Raise ValueError if a change is impossible. Its text is for the user: which change it is, and what to do."""
+        """Raise ValueError if a change is impossible. Its text is for the user: which change it is, and what to do.
+
+        Otherwise remember the nodes to copy and the pods of the removed groups for `solve`.
+        """
         store = self._store
         names = [*self._changes.drained, *(like for like, _ in self._changes.added)]
         unknown = sorted({name for name in names if name not in store.nodes})
@@ -295,7 +298,11 @@ class Hypothesis:
     # --- one gang ----------------------------------------------------------------------------------------------
 
     def _predict(self, gang: AskedGang) -> Prediction:
-        """Return the answer about one gang. If it fits, its resources count as used for the gangs after it."""
+        """Return the answer about one gang.
+
+        If it fits, if need be after preemption, its resources count as used for the gangs after it. The victims count
+        as removed then.
+        """
         group = gang.group
         members = self._list_members(gang)
         priority = self._find_priority(gang, members)
@@ -375,8 +382,8 @@ class Hypothesis:
     def _check_running(self, group: PodGroup, group_members: GroupMembers) -> Verdict:
         """Return the verdict on a gang of which no member waits for a node: BROKEN or SCHEDULED.
 
-        It is BROKEN if the changes of the what-if question leave the gang fewer members than its quorum. No nodes are
-        searched for the lost members.
+        It is BROKEN if the changes of the what-if question leave the gang fewer members than its quorum, or take any
+        member of a tree of groups or of a group without minCount. No nodes are searched for the lost members.
         """
         drained = frozenset(self._changes.drained)
         lost = sum(pod.uid in self._removed_pods or pod.node in drained for pod in group_members.bound)

@@ -198,7 +198,7 @@ class _Inquiry:
     def _list_residents(self) -> tuple[list[RunningGang], set[str]]:
         """Return the running gangs other than this one, and the topology keys of all groups.
 
-        The advice may be that one of these gangs moves to other nodes to make room.
+        The advice may be that one of these gangs moves to other nodes to make room, unless it is a tree of groups.
         """
         store = self._core.store
         residents = []

@@ -212,7 +212,8 @@ for _name, _method in vars(yaml.composer.Composer).items():
 def read_documents(text: str) -> list[Any]:
     """Return the documents of a YAML or JSON text.
 
-    Raises ValueError, with the line if known, if it cannot be parsed.
+    Raises ValueError, with the line if known, if it cannot be parsed. Raises ValueError also if its values are nested
+    too deep, or if YAML aliases repeat too many values.
     """
     documents = _read_json(text) if text.lstrip()[:1] in ("{", "[") else None
     try:
@@ -310,7 +311,8 @@ Those of PodGroups and Workloads depend on what the API server serves: `_list_gr
 def resolve_levels(place: str, owner: Named, store: "Store") -> Named:
     """Return an owner (such as a Job) in which names of topology levels are replaced by the label keys they stand for.
 
-    Raises ValueError, with ``place``, if the cluster has no label for a name.
+    A preferred level for which the cluster has no label is removed. Raises ValueError, with ``place``, if the cluster
+    has no label for the required level, or if the labels of all levels are not known yet.
     """
     table = store.levels.table
     resolved = resolve_owner(owner, table)
@@ -545,7 +547,10 @@ def separate_priority_classes(
 
 
 def _resolve(value: Any, classes: Mapping[str, PriorityClass]) -> Any:
-    """Return a manifest, or a part of one, with the priority filled in wherever it names one of ``classes``."""
+    """Return a manifest, or a part of one, with the priority filled in wherever it names one of ``classes``.
+
+    A priority that is there already stays as it is.
+    """
     if isinstance(value, list):
         return [_resolve(each, classes) for each in value]
     if not isinstance(value, dict):

@@ -301,8 +301,10 @@ def find_gangs(
 
     Each object comes with its place in the request body. ``classes`` are the PriorityClasses that were sent with the
     objects; their values are filled in already where an object names one (`separate_priority_classes`). ``coming`` are
-    the claims for volumes and devices that were sent (`separate_claims`). Raises ValueError if there are no gangs, or
-    too many.
+    the claims for volumes and devices that were sent (`separate_claims`).
+
+    The result also has the errors of the objects that are invalid. Raises ValueError if no object creates a gang or
+    has an error, or if there are too many gangs.
     """
     manifests = Manifests(coming=coming)
     for place, raw in objects:
@@ -325,7 +327,10 @@ def find_gangs(
 
 
 def _set_priority(gang: AskedGang, classes: Mapping[str, PriorityClass]) -> AskedGang:
-    """Return the gang with the priority of its PriorityClass if that is in ``classes``; otherwise unchanged."""
+    """Return the gang with the priority of its PriorityClass if that is in ``classes``; otherwise unchanged.
+
+    Groups of the kinds in `BARE_KINDS`, which get no priority, and groups that name a system class are unchanged, too.
+    """
     named = classes.get(gang.group.priority_class)
     if named is None or gang.group.key.kind in BARE_KINDS:
         return gang

@@ -93,7 +93,8 @@ class Broadcast:
         """Yield all messages for one more reader: first the whole state, then changes.
 
         The stream ends at once if there are `MAX_READERS` already, and at the first refresh after ``seconds``: then the
-        reader has to reconnect, and to authenticate again.
+        reader has to reconnect, and to authenticate again. It also ends if the reader is too slow, if a refresh fails,
+        and by `close`.
         """
         if self.readers >= MAX_READERS:
             return
