@@ -95,7 +95,8 @@ class Autoscalers:
     async def run(self, is_active: Callable[[], bool]) -> None:
         """Call `refresh` every ten seconds while ``is_active`` returns True, i.e. while this instance leads.
 
-        Run until cancelled; return at once with the setting NONE.
+        Call it every second until it has succeeded once in a term. Run until cancelled; return at once with the setting
+        NONE.
         """
         while self._wanted is not Autoscaling.NONE:
             if is_active():

@@ -111,8 +111,8 @@ _NO_PODS: Mapping[str, Pod] = {}
 def read_args(body: bytes, known: Mapping[str, Pod] = _NO_PODS) -> Args:
     """Decode the ExtenderArgs of filter and prioritize. Raise BadRequest if that is not possible.
 
-    ``known`` are the pods from the watch by UID. If the request has such a pod unchanged, that object is returned,
-    because decoding a pod takes long.
+    ``known`` are the pods from the watch by UID. If the request has such a pod with the same nominated node, that
+    object is returned, because decoding a pod takes long.
     """
     args = _object(body)
     names = args.get("NodeNames")
@@ -143,7 +143,8 @@ def read_bind(body: bytes) -> BindRequest:
 def read_preemption(body: bytes, known: Mapping[str, Pod] = _NO_PODS) -> PreemptionArgs:
     """Decode ExtenderPreemptionArgs, with Victims or MetaVictims. Raise BadRequest if that is not possible.
 
-    ``known`` are the pods from the watch by UID. If the request has such a pod unchanged, that object is returned.
+    ``known`` are the pods from the watch by UID. If the request has such a pod with the same nominated node, that
+    object is returned.
     """
     args = _object(body)
     candidates = args.get("NodeNameToMetaVictims") or args.get("NodeNameToVictims") or {}

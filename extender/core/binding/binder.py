@@ -189,7 +189,7 @@ class Binder:
     async def fetch(self, key: Key, uid: str) -> Pod | None:
         """Read a pod from the API server, because the watch has not shown it yet.
 
-        Return None if no pod has this name and UID. Raise ApiError.
+        Return None if no pod has this name and UID, or if it cannot be decoded. Raise ApiError.
         """
         try:
             found = await self._client.get(PODS, key.namespace, key.name)
@@ -209,8 +209,9 @@ class Binder:
     ) -> BindResult:
         """Bind one pod to ``node``. Return the outcome; never raise ApiError.
 
-        The API server merges ``annotations`` and ``labels`` into the pod's own in the same write. ``check_permit`` is
-        called right before each attempt, after all waiting. If it returns a refusal, the Binding is not sent.
+        The API server merges ``annotations`` into the pod's own in the same write, and ``labels``, too, if
+        PodTopologyLabelsAdmission is on. ``check_permit`` is called right before each attempt, after all waiting. If it
+        returns a refusal, the Binding is not sent.
         """
         async with self._window.place():
             try:

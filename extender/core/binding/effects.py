@@ -195,7 +195,7 @@ class Effects:
         self._tasks.spawn(work)
 
     def end_term(self) -> frozenset[str]:
-        """Cancel all writes and tasks, because another instance may lead from now on.
+        """Cancel the nominator's writes in the background and all tasks, because another instance may lead from now on.
 
         Return the UIDs of the pods that were to be activated, i.e. tried by kube-scheduler, and were not yet.
         """

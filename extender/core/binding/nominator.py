@@ -132,9 +132,10 @@ class Nominator:
             self._spawn(pod, self._clear)
 
     def end_term(self) -> frozenset[str]:
-        """Cancel all writes, because another instance may lead from now on.
+        """Cancel the writes in the background, and empty the queue, because another instance may lead from now on.
 
-        Return the UIDs of the pods that were to be activated and were not yet.
+        Writes for members taken from the queue, which are in flight, are not cancelled. Return the UIDs of the pods
+        that were to be activated in the background and were not yet.
         """
         self._terms += 1
         dropped = frozenset(self._activating.values())
@@ -353,7 +354,7 @@ class Nominator:
     async def _try(self, pod: Pod, write: Write) -> bool:
         """Call ``write``, which patches a pod, once. Return True if it is done or can never succeed.
 
-        Return False if it is to be tried again later. A failure is logged.
+        Return False if it is to be tried again later. A failure is logged, except NotFound and Conflict.
         """
         # Bindings use the same connections, so hundreds of these writes must not queue before them.
         async with self._few:

@@ -47,9 +47,10 @@ FindPod = Callable[[str], Pod | None]
 def drop_foreign_pods(record: Reservation, find: FindPod) -> Reservation:
     """Return the record without the pods that the writer of the record may not bind or evict.
 
-    These are members of another namespace than the gang's, and victims of another namespace on which Serried has not
-    written that they are evicted for this gang. Return ``record`` itself if there are none. The result may have no
-    slots. ``find`` returns a pod by its UID.
+    These are members of another namespace than the gang's; all victims of a committed record; victims whose name or
+    namespace is not that of the pod with their UID; and victims of another namespace that are not being deleted, and on
+    which Serried has not written that they are evicted for this gang. Pods that ``find`` (by UID) does not find stay.
+    Return ``record`` itself if none is dropped. The result may have no slots.
     """
     slots = {uid: slot for uid, slot in record.slots.items() if _is_own(record, slot, find)}
     victims = [victim for victim in record.victims.values() if _is_confirmed(record, victim, find)]
@@ -242,8 +243,8 @@ class Recovery:
     def _continue(self, reservation: Reservation) -> bool:
         """Reserve the slots of a record in the ledger and start its cycle.
 
-        Return False if the record is to be dropped: its PodGroup is gone, none of its members is pending, or it is a
-        plan that does not fit any more.
+        Return False if the record is to be dropped: its PodGroup is gone and it is not committed, none of its members
+        is pending, it waits for victims but no feature evicts pods now, or it is a plan that does not fit any more.
         """
         group = self._find_group(reservation)
         known = [self._store.pods[uid] for uid in reservation.slots if uid in self._store.pods]
@@ -275,7 +276,7 @@ class Recovery:
         """Reserve the slots of the pending members ``pods`` (by UID) in the ledger. Return whether they stay reserved.
 
         A plan that is not committed is unreserved again, and False returned, if it has too few members for its quorum
-        or does not fit any more.
+        or does not fit any more. While it waits for victims, it need not fit.
         """
         reservation = cycle.reservation
         self._ledger.reserve(reservation, pods)

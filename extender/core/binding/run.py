@@ -173,7 +173,9 @@ class CycleRunner:
         return bool(reservation.committed) and not any(pod.pending for pod in members)
 
     async def drive(self, cycle: BindingCycle) -> None:
-        """Run a cycle from its present stage, such as GATHERING or BINDING, to its end, then delete its record.
+        """Run a cycle from its present stage, such as GATHERING or BINDING, to its end.
+
+        Then delete its record, if this instance still leads.
 
         An internal error is logged, and does not end the task; only cancellation does.
         """
@@ -264,9 +266,10 @@ class CycleRunner:
         self.carry_out()
 
     def _give_up(self, cycle: BindingCycle, verdict: Verdict) -> None:
-        """End a cycle of which no Binding was sent, and release its slots. ``verdict`` is the reason to report.
+        """End a cycle, and release its slots. ``verdict`` is the reason to report.
 
-        If this instance no longer leads, end it here without a write: the next leader continues it.
+        While this instance leads, it is called only before a Binding of the commit was sent. If this instance no longer
+        leads, end the cycle here without a write: the next leader continues it.
         """
         if cycle.over:
             return

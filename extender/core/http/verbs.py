@@ -107,7 +107,8 @@ class Verbs:
     def preempt(self, body: bytes) -> Reply:
         """Handle POST /preempt: ExtenderPreemptionArgs to ExtenderPreemptionResult.
 
-        The protocol has no field for an error here, so an error is sent as status 400.
+        The protocol has no field for an error here, so an error is sent as status 400, or as 503 if this
+        instance is not active.
         """
         try:
             args = read_preemption(self._admit(body), self._service.pods)

@@ -455,7 +455,9 @@ class BindingCycle:
         self._calling.discard(uid)
 
     def stop_sending(self, uid: str) -> None:
-        """Note that the API server has answered the Binding for which `start_sending` was called, with success or not.
+        """Note that the Binding for which `start_sending` was called is not being sent any more.
+
+        The API server has answered it, with success or not, or it was never sent.
 
         A member that is bound by now stays bound. Any other leaves the stage SENDING for an earlier one: AT_BIND if its
         bind call is open, else FILTERED or WAITING. Raise IllegalTransition if no Binding of the member was being sent.

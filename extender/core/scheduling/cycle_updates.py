@@ -48,7 +48,8 @@ class CycleUpdates:
         If members have to be placed in waves, i.e. some before others, begin with the next wave if the present one has
         its nodes (`SlotAssigner.open_next`). Make kube-scheduler retry members that it has not tried for a while. Add
         the time in which kube-scheduler was idle to the cycle's idle time, on which its deadline depends. If
-        kube-scheduler has rejected members, requeue the group, so that `update` checks these members.
+        kube-scheduler has rejected members, or members are stuck because they do not fit on their nodes any more,
+        requeue the group, so that `update` checks these members.
         """
         self.slot_assigner.open_next(cycle)
         self._outbox.put(ActivateIdle(cycle))

@@ -234,7 +234,8 @@ class GroupScheduler:
     def consider(self, key: GroupKey) -> None:
         """Consider one group now: plan it, or update its binding cycle, and report its verdict.
 
-        If the group is gone, or is planned as a part of a tree, end its cycle and drop its state.
+        If the group is gone, or is planned as a part of a tree, end its cycle and drop its state. But a committed cycle
+        is continued until all its members are bound or deleted.
         """
         self._groups.pass_on_changes()
         if self._store.obstacles.needed:

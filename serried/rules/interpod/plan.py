@@ -460,7 +460,10 @@ class InterPodPlanRule(PlanRule):
         return found or "of the pods there"
 
     def describe(self) -> str:
-        """Return the rules of the gang for messages, with the number of nodes that each excludes; "" without rules."""
+        """Return phrases for messages: how many nodes each rule of the gang excludes, and which rules part its members.
+
+        The latter are anti-affinity between equal members, and topology spread. "" if there is nothing to say.
+        """
         said: dict[str, None] = {}
         for kind in self._classes:
             hurdles: Counter[Hurdle] = Counter()

@@ -266,8 +266,9 @@ class Volumes(Rule):
     def _find_amounts(self, claims: list[VolumeClaim], shared: Collection[Key]) -> tuple[tuple[str, int], ...]:
         """Return the requests that Serried adds to a pod with these claims, as (name, amount) pairs.
 
-        By them, claims count like resources of the node. They are for ReadWriteOncePod claims that another pod uses,
-        and for drivers with volume limits. ``shared`` are the keys of the claims that several pods mount.
+        By them, claims count like resources of the node. They are for ReadWriteOncePod claims that several pods mount,
+        one of them bound, and for drivers with volume limits. ``shared`` are the keys of the claims that several pods
+        mount.
         """
         once = (claim.key for claim in claims if claim.is_single_pod)
         amounts = [(f"{ONCE}{key.namespace}/{key.name}", SHARES) for key in once if self._is_contested(key)]

@@ -133,6 +133,7 @@ class _Attachments:
     def find_full(self, kind: MemberClass, name: str) -> str | None:
         """Return the volume limit that one more of the equal members ``kind`` would exceed on a node; None for none.
 
+        A driver's limit is only checked if members there use shared volumes of it that are not on the node yet.
         The result is the name under which the node's allocatable has the limit, so that it counts like a resource.
         """
         used, there = self._snapshot.used.get(name, {}), [*self._here.get(name, ()), kind]
@@ -193,7 +194,8 @@ class VolumeChoices(PlanRule):
     def count(self) -> None:
         """Index the volumes, mark those as used that members of other gangs with a slot will use, and set ``closed``.
 
-        ``closed`` are the nodes on which members lack a volume, wherever other members are placed.
+        ``closed`` are the nodes on which members lack a volume, or would exceed a volume limit, wherever other members
+        are placed.
         """
         limit = self._snapshot.limit
         for index in self._indexes.values():

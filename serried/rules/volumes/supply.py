@@ -179,8 +179,10 @@ class Supply:
         """Return the volumes from which a plan has to choose one for a claim.
 
         Return None if the claim has a volume, if kube-scheduler does not choose one for it, or if only one pod mounts
-        it and its volume can be provisioned, so that it takes no volume away from other claims. ``sharing`` is the
-        claim as ``namespace/name`` if several pods mount it, else "".
+        it and its volume can be provisioned, so that it takes no volume away from other claims. Also return None if a
+        volume is reserved for the claim, or its node is selected, and its volume cannot be provisioned; and until
+        StorageClasses and PersistentVolumes are listed. ``sharing`` is the claim as ``namespace/name`` if several pods
+        mount it, else "".
         """
         found = self.classes.get(claim.wish.storage_class)
         if (
@@ -243,7 +245,8 @@ class Supply:
     def find_driver(self, claim: VolumeClaim) -> str:
         """Return the name of the CSI driver of a claim's volume, or of the volume that its StorageClass will provision.
 
-        "" if there is none, or if it is unknown. An in-tree plugin counts as the CSI driver that replaces it.
+        "" if the volume has no driver, or the StorageClass is unknown. An in-tree plugin counts as the CSI driver that
+        replaces it. Any other provisioner is returned by its own name, even if it is no CSI driver.
         """
         volume = self.volumes.get(claim.volume)
         if volume is not None:
