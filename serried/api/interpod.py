@@ -284,8 +284,8 @@ def find_affecting_names(requests: tuple[tuple[str, int], ...]) -> frozenset[str
 
     The names are opaque: compare them with those of `list_affected_names`. A waiting pod for which that yields one of
     them may now fit on other nodes than before, anywhere in the cluster. For instance a pod with label app=web ends,
-    and a waiting pod has an anti-affinity to app=web. Left out are pods that exclude each other on one node only
-    (`AntiAffinityTerm.alike`), because only that node changes for them.
+    and a waiting pod has an anti-affinity to app=web. For an `AntiAffinityTerm.alike` term the name has the prefix
+    REPELLED: it is no name of waiting pods with the same term, because for these the term only changes one node.
     """
     reached: set[str] = set()
     for name, amount in requests:

@@ -375,8 +375,8 @@ def is_gang_job(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = Gan
       other controller decides about it (`is_decided_elsewhere`).
 
     In any case, its pods must have one of the ``schedulers``, which Serried serves. It must not name a group or a
-    template, have a manualSelector, or be finished. With ``gang_jobs`` NONE the answer is no. The caller also has to
-    check that none of its pods is bound or finished yet.
+    template, have a manualSelector, be finished, or be in deletion. With ``gang_jobs`` NONE the answer is no. The
+    caller also has to check that none of its pods is bound or finished yet.
     """
     candidate = (
         job.parallelism > 1

@@ -410,7 +410,8 @@ def _write_sentence(version: str, nearest: str, differences: list[str]) -> str:
 def _differences(schemas: Raw, version: str, kinds: Mapping[str, _Field]) -> Iterator[str]:
     """Yield a clause for each field in which a version differs from the fields that Serried uses, given in ``kinds``.
 
-    A field differs if it is missing, has another type, or is unknown to Serried and required.
+    A field differs if it is missing, has another type, or is unknown to Serried and required. A kind without a schema
+    gets one clause, too.
     """
     for kind, wanted in kinds.items():
         schema = next((each for each in schemas.values() if _has_kind(each, kind, version)), None)

@@ -467,8 +467,10 @@ class Pod:
         - One of Serried's rules excludes all nodes (``obstacle``). Or it does not know yet which nodes it excludes,
           because it still has to count, say, the pods that the anti-affinity selects (``awaits``).
         - kube-scheduler has rejected all nodes for reasons that free resources would not remove (``objection``).
-        - The pod requests a resource that nothing provides. But it is not refused if kube-scheduler has found nodes: it
-          may be configured to ignore the resource.
+        - The pod requests devices or resources that only kube-scheduler can count (`only_scheduler_counts`), and one
+          of these is true: a device claim is not created yet; kube-scheduler has rejected all nodes for any reason that
+          plans do not check; or nothing provides a resource. The last does not count if kube-scheduler has found nodes:
+          it may be configured to ignore the resource.
         """
         if self.awaits or (self.obstacle and (self.outranked or not self.offered)):
             return True

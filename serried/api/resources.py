@@ -438,6 +438,7 @@ def _read_resize(
 ) -> _Resize | None:
     """Return a `_Resize` if the kubelet reports other requests than the spec has; else None.
 
+    Return one also if it reports any resources for the pod as a whole, even the same.
     ``desired`` and ``pod_level`` are the requests in the spec, ``status`` is the pod's status.
     """
     known = {
@@ -459,7 +460,7 @@ def _count_sums(resize: _Resize) -> Amounts:
     """Return the requests of a pod that is being resized, by the rule `ResizeRule.SUMS` (since Kubernetes 1.37).
 
     For each resource, add up over all containers what is desired, what is granted and what is in effect. The largest of
-    these three sums counts.
+    these three sums counts. If the kubelet has rejected the resize, what is desired does not count.
     """
     asked: Amounts = {} if resize.refused else dict(resize.desired)
     status = resize.status
@@ -481,7 +482,8 @@ def _count_sums(resize: _Resize) -> Amounts:
 def _count_containers(resize: _Resize) -> Amounts:
     """Return the requests of a pod that is being resized, by the rule `ResizeRule.CONTAINERS` (1.35 and 1.36).
 
-    For each container and resource, the largest of desired, granted and in effect counts; then they are added up.
+    For each container and resource, the largest of desired, granted and in effect counts; then they are added up. For
+    an init container that is no sidecar, only what is desired counts.
     """
     main = [_read_largest(container, said, refused=resize.refused) for container, said in resize.main]
     init = [

@@ -130,13 +130,16 @@ class EndedMembers(Enum):
 
 
 MAX_UPDATES = 32
-"""The maximum number of nodes and pods that one call of `Store.apply_rule_changes` updates: some milliseconds."""
+"""The number of updated nodes and pods after which one call of `Store.apply_rule_changes` stops: some milliseconds.
+
+The call may update some more, because it lets each rule finish its turn.
+"""
 
 
 DEFERRED_COST = 4
 """The share of MAX_UPDATES that one piece of a rule's deferred work uses up (`Rule.run_deferred`).
 
-For instance a call of `Store.apply_rule_changes` that runs one piece updates at most 28 nodes and pods instead of 32.
+For instance a call of `Store.apply_rule_changes` that runs one piece stops after about 28 updates instead of 32.
 """
 
 
@@ -604,7 +607,7 @@ class Store:
     def apply_rule_changes(self) -> bool:
         """Compute again what rules add to nodes and pods that need it. Return whether more are left.
 
-        One call updates at most MAX_UPDATES nodes and pods.
+        One call stops when it has updated about MAX_UPDATES nodes and pods, once each rule has had its turn.
         For instance a new PersistentVolume changes on which nodes many pods fit: one object may change thousands of
         pods. The loop that plans calls this again and again, so that no other change waits for all of them.
         """

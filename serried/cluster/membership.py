@@ -406,7 +406,8 @@ class Membership:
 
         Two at most, as two are ambiguous already. A PodGroup that is being deleted counts only if there is no other, as
         in kube-scheduler's own gang scheduling. One that an earlier owner of the same name controls does not count. For
-        a Job, all PodGroups of its Workload count, whatever the template.
+        a Job, ``template`` and ``replica`` do not matter: all PodGroups of the Workload that are for this Job count
+        (`is_made_for`).
         """
         for goes in (_LIVE, _DELETING):
             if isinstance(owner, Job):
@@ -424,7 +425,8 @@ class Membership:
 
         The part is given by ``stage`` (the pods for which the Workload had one template) and ``replica``, "" for none.
         Returned are the PodGroups whose template has the name of the stage. If there are none, the PodGroups of the
-        only template are returned, unless the owner starts its stages one after the other.
+        only template are returned, unless the owner starts its stages one after the other. For a Job, all PodGroups
+        that it controls are returned.
         """
         controlled = self.groups_controlled_by(owner, replica)
         if isinstance(owner, Job):
@@ -514,7 +516,7 @@ class Membership:
         """Return whether a pod belongs to a gang of its parent, such as a JobSet, and not to one of its Job.
 
         ``place`` is the pod's position in the parent. For a parent that the Store does not have yet the result is True
-        if its kind is watched.
+        if its kind is watched and Serried creates gangs here (not with ``--gang-jobs none``).
         """
         parent = self._parents.get(_parent_key(pod, place))
         if parent is None:
@@ -667,10 +669,11 @@ class Membership:
         return provisional(owner_key_of(owner), gang, replica) if is_gang else None
 
     def rank_of(self, pod: Pod) -> int | None:
-        """Return the number of a pod in its gang, from 0; None if its pods have no numbers.
+        """Return the number of a pod in its gang, from 0; None if its pods have no numbers, or it is not known yet.
 
         It is the completion index if the gang is a Job's. If the gang is that of a parent, such as a JobSet, it is the
         pod's number in the parent, or in its replica. If a pod names its group itself, the number in its parent counts.
+        Such a number is only known if the parent is in the Store.
         """
         place = pod.place
         if place is None or pod.index is None or PARENTS[place.kind].labels.index:
@@ -689,7 +692,8 @@ def find_template(workload: Workload, owner: Owner, stage: str) -> Template | No
 
     It is the template with the stage's name, else the only template. If the owner starts a stage only when another one
     is ready, the only template does not count: a gang of both stages would wait for itself. For a Job that uses a
-    template of its controller's Workload (delegation), it is the template that the Job names.
+    template of its controller's Workload (delegation), it is the template that the Job names, or the first if it names
+    none.
     """
     if isinstance(owner, Job) and owner.delegation is not None:
         wanted = owner.delegation.template
@@ -758,7 +762,7 @@ def _place_in_replica(group: PodGroup | None) -> tuple[Key, str, bool] | None:
 def _place_below(group: PodGroup | None) -> tuple[OwnerKey, str, bool] | None:
     """Return the index key of a PodGroup: controlling owner, replica ("" for none), and True if it is being deleted.
 
-    None if no Job or parent controls it.
+    None if no Job or parent controls it. None also if a parent controls it, but it was not created from a Workload.
     """
     if group is None:
         return None
@@ -794,7 +798,7 @@ def is_made_for(owner: Owner, group: PodGroup, workload: Workload) -> bool:
     """Return whether a PodGroup that was created from a Workload is for the pods of an owner of the Workload.
 
     Always True, except for a Job that uses a template of its controller's Workload (delegation). Then the PodGroup must
-    be of the template that the Job names, and no other Job may control it.
+    be of the Job's template (`find_template`), and no other Job may control it.
     """
     if not isinstance(owner, Job) or owner.delegation is None:
         return True

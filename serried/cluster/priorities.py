@@ -207,7 +207,11 @@ class GroupPriorities:
         return None if group is None else self.read_object_priority(group)
 
     def read_object_priority(self, group: PodGroup) -> int | None:
-        """Return the priority by the object of a group, which need not be in the Store; None if its API has none."""
+        """Return the priority by the object of a group, which need not be in the Store.
+
+        None if its API has no priority, if the object has none yet, or if its PriorityClass does not count
+        (`lacks_class`).
+        """
         if group.key.kind in BARE_KINDS:
             return None
         if not self._is_fallback(group):
@@ -264,7 +268,7 @@ class GroupPriorities:
     def find_mismatch(self, key: GroupKey) -> PriorityMismatch | None:
         """Return how the priorities in a group's spec and of its members differ from the group's priority.
 
-        None if they do not, or if the object decides no priority.
+        None if they do not, if the object decides no priority, or if its PriorityClass does not count (`lacks_class`).
         """
         group = self._groups.get(key)
         counts = self.find_object_priority(key)

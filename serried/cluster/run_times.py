@@ -69,9 +69,11 @@ class Endings:
     def expect(self, pod: Pod, now: float, trust: Trust = Trust.MEASURED) -> float | None:
         """Return when a pod is expected to end; a pod that does not run yet is assumed to start ``now``.
 
-        Ends are known from deadlines of the pod and its Job. With `Trust.MEASURED` an end is also estimated from the
-        run times of earlier Jobs with the same pod template. The earliest of these ends counts. A measured run time is
-        doubled until the end is after ``now``, as the pod may already run longer than earlier ones.
+        Ends are known from the deletion of the pod, and from deadlines of the pod and its Job. With `Trust.MEASURED` an
+        end is also estimated from the run times of earlier Jobs with the same pod template. The earliest of these ends
+        counts. A measured run time is doubled until the end is after ``now``, as the pod may already run longer than
+        earlier ones. If the Job creates a new pod when one has completed, only the pod's deletion and the Job's
+        deadline count.
 
         If no end is known or estimated, return infinity if the pod's owner (such as a DaemonSet or StatefulSet)
         keeps it running until a user ends it, else None.

@@ -671,7 +671,10 @@ class PendingVictims:
         self._spared.difference_update(fresh)
 
     def remove(self, uids: Iterable[str]) -> None:
-        """Remove victims that have ended or need not be evicted any more. Other pods are ignored."""
+        """Remove victims that have ended or need not be evicted any more.
+
+        `was_spared` returns True from now on for those whose pods still exist.
+        """
         for uid in uids:
             group = self._by_uid.pop(uid, None)
             if group is not None and group in self._left:
