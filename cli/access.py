@@ -95,7 +95,8 @@ class DebugApi:
     async def post(self, path: str, document: Any) -> Any:
         """Send ``document`` as JSON to ``path`` below ``/debug`` and return the parsed JSON answer.
 
-        Raises CommandError if the extender does not answer, or rejects the request.
+        Raises CommandError if ``document`` cannot be written as JSON, or if the extender does not answer or rejects the
+        request.
         """
         try:
             body = write_json(document)
@@ -189,8 +190,8 @@ _CLASS = re.compile(r"^\w+(?:Error|Exception): ")
 def describe_failure(error: ApiError) -> str:
     """Return a phrase for the user that says why a request failed.
 
-    The phrase replaces messages of libraries. A message of the API server, such as a missing right, is returned
-    unchanged.
+    The phrase replaces messages of libraries, and a few of servers (`_MEANINGS`). Another message of the API server,
+    such as a missing right, is returned unchanged.
     """
     said = error.message or error.reason or f"status {error.status}"
     for pattern, meaning in _MEANINGS:
@@ -246,9 +247,10 @@ async def find_extender(client: "ApiClient", target: Target, credentials: Creden
 
 
 async def _list_pods(client: "ApiClient", home: str, server: str) -> list[JSON]:
-    """Return the running pods of the extender in the namespace ``home``. Raises CommandError if there are none.
+    """Return the running pods of the extender in the namespace ``home``.
 
-    ``server`` is the API server's name in the error message.
+    Raises CommandError if there are none, or if they cannot be listed. ``server`` is the API server's name in the error
+    message.
     """
     try:
         pods = [pod async for pod in client.items(PODS, Selection(namespace=home, labels=LABELS))]

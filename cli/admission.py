@@ -140,9 +140,10 @@ def _list_usage(pod: Raw) -> Iterator[tuple[str, int]]:
 
 
 def _copy_limits_to_requests(pod: Raw) -> dict[str, Any]:
-    """Return a copy of the pod in which the requests of the containers are replaced by their limits.
+    """Return a pod that has the limits of this pod as requests, for its containers and for the pod as a whole.
 
-    So the function that adds up the requests of a pod's containers can add up the limits, too.
+    So the function that adds up the requests of a pod's containers can add up the limits, too. All other fields, such
+    as the overhead, are left out.
     """
     spec = read_map(pod, "spec")
     turned: dict[str, Any] = {"resources": {"requests": read_map(read_map(spec, "resources"), "limits")}}
@@ -361,7 +362,8 @@ class _AdmissionDryRun:
     async def _dry_run_pod(self, namespace: str, template: Mapping[str, Any]) -> dict[str, Any]:
         """Return the pod that the API server would create from a pod template.
 
-        Raises _RejectedError if the API server would reject the pod, _UncheckedError if the dry run is not possible.
+        Raises _RejectedError if the API server would reject the pod. Raises _UncheckedError if the dry run is not
+        possible, or if the API server's message names an object that the manifests create.
         """
         metadata = {key: value for key, value in read_map(template, "metadata").items() if key in _KEPT}
         spec = {key: value for key, value in read_map(template, "spec").items() if key != "nodeName"}

@@ -231,7 +231,8 @@ def _run(argv: Sequence[str], name: str) -> int:
 def _describe_usage_error(error: Any, name: str) -> str:
     """Return the text to print for typer's exception about an invalid command line.
 
-    It says what is wrong, proposes a similar word if there is one, and ends with the command that prints the help.
+    It says what is wrong, proposes a similar word if there is one, and ends with the command that prints the help. For
+    an empty command line, it is the help itself.
     """
     said = error.format_message().replace("Value error, ", "")
     if said.startswith("Usage:"):  # the command line was empty

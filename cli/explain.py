@@ -214,7 +214,8 @@ def _list_decisions(group: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _shorten(text: str, above: str) -> str:
     """Return a message without the words at its beginning and end that the message ``above`` has, too.
 
-    Return it unchanged if few words are the same.
+    Keep the first word, and a few words around those that differ. Return the message unchanged if few words are the
+    same, and "as above" instead of it if all are.
     """
     if text == above:
         return f"{text.partition(': ')[0]}: as above"

@@ -230,7 +230,8 @@ async def _plan_dry_run(asked: Installation, target: Target) -> Installation:
 def plan_installation(asked: Installation, version: JSON) -> Installation:
     """Return the installation to apply to a cluster: ``asked`` with the shape and the scheduler's image filled in.
 
-    ``version`` is the API server's answer to ``/version``. Raises CommandError if the cluster is too old.
+    ``version`` is the API server's answer to ``/version``. Raises CommandError if the cluster is too old for Serried or
+    for the shape, or if the answer names no version.
     """
     found = _VERSION.match(str(version.get("gitVersion")))
     if found is None:
@@ -480,7 +481,7 @@ class Install:
     async def _find_resource(self, obj: JSON) -> Resource:
         """Return the API resource (group, version, plural) of an object's kind.
 
-        Raises CommandError if it is not served.
+        Raises CommandError if the kind is not served, and NotFound if the API server lacks the whole API version.
         """
         found = await self._resolve(obj)
         if found is None:
@@ -489,7 +490,10 @@ class Install:
         return found
 
     async def _resolve(self, obj: JSON) -> Resource | None:
-        """Return the API resource (group, version, plural) of an object's kind; None if it is not served."""
+        """Return the API resource (group, version, plural) of an object's kind; None if it is not served.
+
+        Raises NotFound if the API server lacks the whole API version.
+        """
         version = obj["apiVersion"]
         if version not in self._kinds:
             group, _, short = version.rpartition("/")

@@ -66,7 +66,8 @@ async def read_inventory(client: ApiClient, home: str) -> Inventory:
 async def find_foreign(client: ApiClient, inventory: Inventory, home: str) -> tuple[list[str], list[str]]:
     """Return the objects in the namespace ``home`` that are not Serried's, and the kinds that could not be listed.
 
-    An object counts as Serried's if the inventory has it or one of its owners. Raises CommandError as `read_inventory`.
+    An object counts as Serried's if the inventory has it or one of its owners. The objects of `_is_expected` are not
+    returned either. Raises CommandError as `read_inventory`.
     """
     kinds = [each for each in inventory.kinds if each.namespaced]
     found, failures = await _list(client, kinds, Selection(namespace=home))

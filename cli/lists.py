@@ -297,9 +297,10 @@ def namespace_of(group: str) -> str:
 
 
 def _select_namespace(queue: Document, namespace: str) -> Document:
-    """Return the document of ``/debug/queue`` with only the gangs of one namespace; unchanged if ``namespace`` is "".
+    """Return the document of ``/debug/queue`` with only the waiting gangs of one namespace; of all if that is "".
 
-    The field ``elsewhere`` of the result is the number of gangs that wait in other namespaces.
+    The head stays, whatever its namespace. Set the position of each gang that lacks it. With a namespace, the field
+    ``elsewhere`` of the result is the number of gangs that wait in other namespaces.
     """
     for position, each in enumerate(queue["waiting"], 1):
         each.setdefault("position", position)  # extenders of older releases lack it

@@ -99,8 +99,9 @@ def read_kind(word: str) -> str:
 def read_name(text: str, namespace: str) -> Name:
     """Parse the name of a gang. ``namespace`` is used if the text names none.
 
-    The forms are ``train``, ``job/train`` and ``job:train``, each with or without ``NAMESPACE/`` before it. Raises
-    CommandError for other text.
+    The forms are ``train``, ``job/train`` and ``job:train``, each with or without ``NAMESPACE/`` before it. Text with
+    more parts is split at its first slash into namespace and name. Raises CommandError if a part cannot be a name, or
+    if it is a kind by which no gang can be named.
     """
     parts = text.split("/")
     if not all(map(_NAME_PART.fullmatch, (part.lower() for part in parts))):

@@ -120,7 +120,10 @@ _INDENT = "    "
 
 
 def find_width() -> int:
-    """Return the line width in characters: the variable COLUMNS, else the width of the terminal, else 1000."""
+    """Return the line width in characters: the variable COLUMNS, else the width of the terminal, else 1000.
+
+    A smaller COLUMNS than `_LEAST_SENTENCE` counts as `_LEAST_SENTENCE`.
+    """
     said = os.environ.get("COLUMNS", "")
     if said.isdecimal() and int(said):
         return max(int(said), _LEAST_SENTENCE)
@@ -247,7 +250,7 @@ def format_times(sentence: str) -> str:
 
 
 def format_amount(name: str, amount: int) -> str:
-    """Return an amount of the resource ``name``, rounded down, in a unit for people, such as 1.5 CPUs or 12Gi.
+    """Return an amount of the resource ``name``, rounded down, in a unit for people, such as 12Gi, or 1.5 for CPUs.
 
     ``amount`` is in millicores for cpu, in bytes or pieces for others.
     """

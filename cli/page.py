@@ -168,7 +168,7 @@ class Relay:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def find(self) -> DebugApi:
-        """Return the extender that leads.
+        """Return a client of the extender that leads, or of one that does not lead if none leads.
 
         It is looked for if the last search is older than `_LEADER_SECONDS`, or if a request has failed since. Raises
         CommandError if no extender answers.
@@ -235,7 +235,8 @@ class Relay:
 async def _read_request(reader: asyncio.StreamReader) -> _Request:
     """Read one HTTP request from the connection.
 
-    Raises ValueError, EOFError or OSError if the connection sends no complete and valid request.
+    Raises ValueError, EOFError, OSError or asyncio.LimitOverrunError if the connection sends no complete and valid
+    request.
     """
     line, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     method, path, _ = line.split(" ")

@@ -144,7 +144,8 @@ def _replay(path: Path, named: str, *, every: bool) -> Iterator[dict[str, Any]]:
     """Yield the repeated decisions of one file, each with the recorded one and how they compare.
 
     ``named`` selects one group, ``every`` all groups that waited. If neither is given, the group is that for which the
-    snapshot was made, or the only one that waited. Raises CommandError if the file holds no snapshot or not that group.
+    snapshot was made, or the only one that waited. Raises CommandError if the file holds no snapshot or not that group,
+    or if it is unclear which group is meant.
     """
     from extender.look.decide import compare, decide, find_recorded  # noqa: PLC0415 - as above
 

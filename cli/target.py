@@ -150,8 +150,8 @@ def find_kubeconfig(target: Target) -> str:
 def find_namespace(target: Target, named: str = "") -> str:
     """Return the namespace in which a command works, as kubectl finds it.
 
-    The first of: ``named`` (the option ``--namespace``), the namespace of the kubeconfig's context, that of the pod's
-    ServiceAccount, "default".
+    That is ``named`` (the option ``--namespace``) if given, else the namespace of the kubeconfig's context. Without a
+    kubeconfig, it is that of the pod's ServiceAccount. If the context or the pod has none, return "default".
     """
     if named:
         return named

@@ -201,7 +201,10 @@ async def _run(removal: Removal, target: Target, *, free_only: bool) -> None:
 
 
 def free_metadata(pod: JSON) -> JSON:
-    """Return the merge patch of a pod's metadata that removes Serried's annotations and labels; {} if it has none."""
+    """Return the merge patch of a pod's metadata that removes `REMOVED_ANNOTATIONS` and the labels of Serried.
+
+    Return {} if the pod has none of these.
+    """
     metadata = pod["metadata"]
     taken = [key for key in REMOVED_ANNOTATIONS if key in (metadata.get("annotations") or {})]
     patch: JSON = {"annotations": dict.fromkeys(taken)} if taken else {}
@@ -283,7 +286,7 @@ class Uninstall:
         """Remove what Serried has set on nodes, pods and groups, and delete nothing (``--free-only``).
 
         Called when another tool, such as Helm, deletes the installation. Waits until Serried's pods are gone, so that
-        they do not set it again. If another installation runs, its pods and groups are left as they are. Raises
+        they do not set it again. If another installation runs, all pods and groups are left as they are. Raises
         ApiError and CommandError as `run`.
         """
         await self._wait("the pods of Serried", self._count_pods)

@@ -108,6 +108,8 @@ async def _ask(
 ) -> dict[str, Any]:
     """Ask the extender about the objects that the API server accepts by dry run, and return its answer.
 
+    If the API server rejects all of them, and ``asked`` names no group, the extender is not asked.
+
     ``sent`` are the objects of the manifests. ``asked`` has the other options (namespace, group, drain, add, remove) by
     name. Added to the answer are the objects that the API server rejects, what the dry run could not check
     (``unchecked``), and the file of each gang.

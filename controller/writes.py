@@ -201,7 +201,10 @@ class Writes:
         self._events = events
 
     async def create_workload(self, change: CreateWorkload) -> Workload:
-        """Create the owner's Workload, and return it as the API server has stored it. Raises ApiError."""
+        """Create the owner's Workload, and return it as the API server has stored it.
+
+        Raises ApiError, and TypeError if the answer is unreadable.
+        """
         owner = change.owner
         body = workload_body(change, self._level)
         resource = workloads(self._level.group, self._level.version)
@@ -212,7 +215,7 @@ class Writes:
     async def create_pod_group(self, change: CreatePodGroup) -> PodGroup:
         """Create a PodGroup at the API level of its Workload, and return it as the API server has stored it.
 
-        Raises ApiError.
+        Raises ApiError, and TypeError if the answer is unreadable.
         """
         owner = change.owner
         level = self._level_of(change.workload)
@@ -256,7 +259,8 @@ class Writes:
     async def set_min_count(self, change: SetMinCount) -> None:
         """Change minCount of a PodGroup or of a Workload's template. Raises ApiError.
 
-        Do nothing if the object is gone, or was replaced by one with another UID.
+        Do nothing if the object is gone, or if another PodGroup with the same name has replaced the PodGroup. If
+        another Workload has replaced the Workload, the API server rejects the change (Invalid).
         """
         item = change.item
         try:

@@ -52,9 +52,10 @@ _MARKER_POLICY = "serried-marker"
 
 
 def check_policies(seen: Observed) -> Iterator[Finding]:
-    """Yield a finding for each admission policy of the shipped manifests that does not exist or has no binding.
+    """Yield a finding for each needed admission policy that does not exist or has no binding.
 
-    Which policies are needed depends on the extender's flags and API level.
+    Yield nothing if the policies are unknown. Some are needed only with certain flags of the extender, or at one API
+    level.
     """
     if seen.policies is None:
         return
@@ -82,8 +83,8 @@ def _check_policy(seen: Observed, name: str, without: str, severity: Severity, p
 def check_cluster(seen: Observed) -> Iterator[Finding]:
     """Yield findings about the versions of Kubernetes and about programs that interfere with Serried.
 
-    These are kube-scheduler's own gang scheduling, autoscalers, Kueue, other gang schedulers and admission webhooks. A
-    finding also names running pods that Serried cannot evict, and trees that Kubernetes 1.38 will reject.
+    These are kube-scheduler's own gang scheduling, autoscalers, Kueue, other gang schedulers and admission webhooks.
+    Other findings are about running pods that Serried does not evict, and trees that Kubernetes 1.38 will reject.
     """
     yield from _check_versions(read_minor(seen.server_version), read_minor(seen.scheduler_version), seen.method)
     yield from _check_victims(seen)
@@ -104,7 +105,10 @@ def check_cluster(seen: Observed) -> Iterator[Finding]:
 
 
 def _check_victims(seen: Observed) -> Iterator[Finding]:
-    """Yield a warning if pods of schedulers that Serried does not serve run: Serried evicts none of them for a gang."""
+    """Yield a warning if preemption is on and pods of schedulers that Serried does not serve run.
+
+    Serried evicts none of them for a gang.
+    """
     selfcheck = seen.selfcheck or {}
     count = read_int(read_map(selfcheck, "objects"), "podsOfOtherSchedulers")
     if not count or seen.flags.get("preemption") != "on":

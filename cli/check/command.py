@@ -78,7 +78,7 @@ _ORDER = list(Severity)
 
 
 def run_checks(seen: Observed, areas: Collection[Area] = tuple(Area)) -> list[Finding]:
-    """Return the findings in these areas, errors first, then in the order of the areas.
+    """Return the findings in these areas, sorted by severity (errors first), and then by area.
 
     Each fact that could not be read is a finding, too. If Serried is not installed, that is the only finding.
     """
@@ -309,8 +309,8 @@ class _Collector:
     async def collect(self, areas: Collection[Area]) -> Observed:
         """Read the facts that the checks of these areas need, and return them with those given to the collector.
 
-        The latter are the facts that the extender has told, and those from a file. If they say that Serried is not
-        installed (`Observed.absence`), nothing is read.
+        The latter are the facts that the extender has told, and those from a file. If `record_absence` has found that
+        Serried is not installed (`Observed.absence`), nothing is read.
 
         A fact that cannot be read is recorded in `Observed.unread`. Raises CommandError if the API server does not
         answer.

@@ -276,8 +276,8 @@ def decode_local_queue(obj: Raw) -> LocalQueue:
 def decode_outsider(pod: Raw) -> Outsider | None:
     """Return the pod if it uses resources of a node and Kueue does not manage it; else None.
 
-    Kueue recognizes its own pods by a label or annotation of its API group. Pods of DaemonSets and in kube-system
-    return None, too: they are on every node, and Kueue subtracts what they use.
+    Kueue recognizes its own pods by a label or annotation of its API group. Return None also for pods of DaemonSets,
+    static pods and pods in kube-system: Kueue subtracts what they use.
     """
     metadata, node = read_map(pod, "metadata"), read_text(read_map(pod, "spec"), "nodeName")
     marks = (*read_map(metadata, "labels"), *read_map(metadata, "annotations"))

@@ -47,7 +47,7 @@ def check_kueue(seen: Observed) -> Iterator[Finding]:
 
 
 def _check_readiness(configuration: Configuration) -> Iterator[Finding]:
-    """Yield a warning for each setting of waitForPodsReady that harms gangs while Serried holds their pods."""
+    """Yield a warning for each setting of waitForPodsReady that harms gangs that Serried holds, or running ones."""
     wait, source = configuration.wait, configuration.source
     if wait is None:
         return
@@ -115,9 +115,10 @@ def _check_outsiders(kueue: Kueue, flavor: Flavor, nodes: Collection[str]) -> It
 def _check_quotas(
     kueue: Kueue, nodes: Mapping[str, Mapping[str, str]], allocatable: Mapping[str, Amounts]
 ) -> Iterator[Finding]:
-    """Yield a warning for each flavor whose quotas, added up over all ClusterQueues, exceed what its nodes have.
+    """Yield a warning for each flavor and resource whose quotas, added up over all ClusterQueues, exceed the nodes.
 
-    ``nodes`` has the labels, ``allocatable`` the allocatable resources of each node.
+    Resources that Kueue computes itself are not checked. ``nodes`` has the labels, ``allocatable`` the allocatable
+    resources of each node.
     """
     quotas, queues = defaultdict[str, Counter[str]](Counter), defaultdict[str, list[str]](list)
     for quota in kueue.quotas:
@@ -143,7 +144,8 @@ def _check_quotas(
 def check_autoscalers(seen: Observed) -> Iterator[Finding]:
     """Yield findings about autoscalers; yield nothing if none was found.
 
-    Checked are whether they add nodes for whole gangs only, and whether new nodes get the labels that gangs require.
+    Checked are whether there are several, whether they add nodes for whole gangs only, and whether new nodes get the
+    labels that gangs require.
     """
     if seen.autoscalers is None or not (names := seen.autoscalers.names):
         return
