@@ -255,8 +255,8 @@ class Backfill(Feature):
     def filter(self, waiting: Waiting, request: PlanRequest, plan: Plan) -> Plan | Verdict:
         """Check the plan of a gang against the nodes that are kept for the head.
 
-        Return it if it avoids the head's nodes, or if the gang ends before the head's forecast. Else return a plan that
-        avoids the head's nodes, or the verdict `Reason.BEHIND_HEAD` if there is none. Raises Unfinished while that plan
+        Return it if it avoids them (`list_closed_nodes`), or if the gang ends before the head's forecast. Else return a
+        plan that avoids them, or the verdict `Reason.BEHIND_HEAD` if there is none. Raises Unfinished while that plan
         is being computed; the gang is requeued when it is there.
         """
         group = waiting.group
@@ -280,11 +280,12 @@ class Backfill(Feature):
         self._blocked.discard(group)
 
     def unschedulable(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
-        """Add a rejected gang to those that may become the head.
+        """Add a rejected gang to those that may become the head, if it is eligible (`_is_eligible`).
 
-        It is the head at once if it is first in the queue order. Return ``refusal``, the planner's verdict. If the gang
-        is the head, the verdict's detail also names the nodes that Serried keeps for the gang. If the gang needs more
-        nodes than its namespace may have, the detail says that Serried keeps none for this reason.
+        It is the head at once if it is first in the queue order and its forecast is known. Return ``refusal``, the
+        planner's verdict. If the gang is the head, the verdict's detail also says how many nodes Serried keeps for it.
+        If the gang needs more nodes than its namespace may have, the detail says that Serried keeps none for this
+        reason.
         """
         before = self._forecast()
         self._forget_last_plan(waiting.group)
@@ -293,7 +294,7 @@ class Backfill(Feature):
         return answer
 
     def _contend(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
-        """Add a rejected gang to those that may become the head.
+        """Add a rejected gang to those that may become the head, if it is eligible (`_is_eligible`).
 
         It is the head at once if it is first in the queue order. Return ``refusal`` with the addition of `_add_detail`.
         If the forecast is still being computed, note the gang in ``_forecasting``; `revisit` tries again.
@@ -361,8 +362,10 @@ class Backfill(Feature):
     def list_requeues(self) -> Work[Iterable[GroupKey]]:
         """Release the head's nodes if their time is over, and search every 30 s for the gang that should be the head.
 
-        Requeue the gangs that come before the head, so that they become the head, and those that may use the head's
-        nodes by now. The generator, which does this step by step, returns no gang, as all are requeued here.
+        While there is no head and gangs wait, search at each call. Requeue the first gangs that come before the head,
+        at most four, so that one becomes the head; the gangs that `_check_head` returns; and, if the head's forecast
+        has changed, those that would fit only on its nodes. The generator, which does this step by step, returns no
+        gang, as all are requeued here.
         """
         now = self._context.clock()
         before = self._forecast()
@@ -392,10 +395,10 @@ class Backfill(Feature):
         return None if self.head is None else self.head.forecast
 
     def _requeue_if_changed(self, before: Forecast | None) -> None:
-        """Requeue the gangs that would fit only on the head's nodes, if the head's forecast was replaced.
+        """Requeue the gangs that would fit only on the head's nodes, if the head's forecast was replaced or dropped.
 
-        ``before`` is the old forecast, None if there was none; then nothing is done. With the new one, these gangs may
-        be allowed to use some of the nodes.
+        ``before`` is the old forecast, None if there was none; then nothing is done. By the change these gangs may be
+        allowed to use some of the nodes.
         """
         if before is not None and before is not self._forecast():
             for group in self._blocked:
@@ -425,8 +428,8 @@ class Backfill(Feature):
         """Yield the sets of nodes that a pod of no gang must not use.
 
         These are the head's nodes, and the nodes of former heads whose slots are still reserved, i.e. whose members are
-        not all bound. Nothing is kept from a pod with a higher priority. For None, yield all sets that are kept from
-        any pod.
+        not all bound. Nothing is kept from a pod with a higher priority. `_list_kept_from_plain_pod` has more
+        exceptions for the head's nodes. For None, yield all sets that are kept from any pod.
         """
         self._track_former_heads()
         if pod is None:
@@ -763,7 +766,8 @@ class Backfill(Feature):
     def _find_end(self, head: Head, members: Sequence[Pod]) -> float | None:
         """Return the loop time at which all members will have ended; None unless that is before the head's forecast.
 
-        The time is known from deadlines, and from run times of earlier Jobs unless the head has missed a forecast.
+        Return None also if less than 5 s are left between both. The time is known from deadlines, and from run times of
+        earlier Jobs unless the head has missed a forecast.
         """
         if head.forecast.at is None:
             return None

@@ -298,7 +298,8 @@ class _Endings:
     def _keep_remaining(self, key: GroupKey, uids: Iterable[str]) -> None:
         """Drop the members that still run from the gang's `HandledMembers`, because Serried evicts them no longer.
 
-        If one of them is disrupted later, that is handled as a new disruption.
+        If one of them is disrupted later, that is handled as a new disruption. A member that is disrupted already stays
+        in ``HandledMembers.handled``, unless its condition is being removed.
         """
         memory = self._find_memory(key)
         staying = self._list_running(uids)

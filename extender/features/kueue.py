@@ -42,8 +42,8 @@ class KueueTopology(Feature):
     def recover(self, records: Sequence[Reservation]) -> None:
         """Ignore the topology keys that contradict Kueue's choice of hosts, for the gangs of ``records``.
 
-        Called before these records of earlier terms are restored. Their slots were planned without these
-        keys, so they may be in several domains.
+        Trees are left out. Called before these records of earlier terms are restored. Their slots were planned without
+        these keys, so they may be in several domains.
         """
         for record in records:
             group = self._store.groups.get(record.group)

@@ -166,7 +166,8 @@ class NodeProtection(Feature):
     def _find_changes(self, now: float) -> dict[str, _Change]:
         """Return the changes that nodes need at the loop time ``now``, by node name, those to be protected first.
 
-        Return none until it is known which autoscalers there are. Without any autoscaler, all protections are removed.
+        Return none until it is known which autoscalers there are. Without any autoscaler, no node is to be protected.
+        Only protections by this installation are removed, and none in the first 30 s of a term.
         """
         if not self._autoscalers.known:
             return {}

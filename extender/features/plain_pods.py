@@ -143,7 +143,8 @@ class KeptOffPods:
     def filter_nodes(self, pod: Pod, names: Sequence[str]) -> Sequence[str] | None:
         """Answer a filter call for a plain pod. Return those of the offered nodes ``names`` that the pod may use.
 
-        None means that it may use all of them. If none is left, the pod is remembered to be requeued.
+        None means that it may use all of them. If none is left, the pod is remembered to be requeued. If its nominated
+        node alone is offered, the pod may use it in any case.
         """
         excluded = self.list_excluded(pod)
         # A nominated pod has had victims of its own: kube-scheduler offers its nominated node alone, first.
@@ -344,7 +345,8 @@ class OverlookedPreemptors:
     def requeue_due(self) -> None:
         """Requeue the pods that have fitted on their nominated node for 11 seconds. Called about twice a second.
 
-        Pods are only looked for on watched nodes. At most eight are requeued per call.
+        Pods are only looked for on watched nodes. At most eight are requeued per call. While a pod is still ending on
+        the node, none is requeued for another 11 seconds: that pod's end makes kube-scheduler try them.
         """
         now = self._clock()
         while self._watched and self._watched[first := next(iter(self._watched))] < now - _WATCH_SECONDS:
@@ -530,9 +532,10 @@ class Candidates:
     def choose(self, preemptor: Pod, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
         """Return those of kube-scheduler's candidates that it may choose from for the plain pod ``preemptor``.
 
-        Candidates are left out if a victim's gang is just being bound, if pods of too high a priority would end with
-        the victims, or if another candidate is better (`choose_least_loss`). If all are left out because gangs are
-        being bound, the pod is remembered to be requeued.
+        Candidates are left out if they have no victims on their node, if Serried must not let kube-scheduler choose
+        them (`_estimate_loss`), or if another candidate is better (`choose_least_loss`). `_estimate_loss` rules one out
+        if a victim's gang is just being bound, or pods of too high a priority would end with the victims, for instance.
+        If all are left out, and a victim's gang is being bound, the pod is remembered to be requeued.
 
         Victims on other nodes are removed from each candidate: kube-scheduler rejects an answer that names one
         (pkg/scheduler/extender.go: convertPodUIDToPod). Yet a kube-scheduler that knows gangs sends such candidates.

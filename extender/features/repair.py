@@ -85,7 +85,8 @@ def _count_of_job(job: Job) -> int:
 def _count_of_owner(store: Store, group: PodGroup) -> int | None:
     """Return the number of members that the PodGroup's controlling owner wants; 0 if the owner is gone.
 
-    None if there is no such owner, or if it is of a kind whose size Serried cannot read.
+    It is also 0 if the owner has ended, is suspended or is being deleted, or removes this PodGroup's replica. None if
+    there is no such owner, or if it is of a kind whose size Serried cannot read.
     """
     owner = next((owner for owner in group.owners if owner.controller), None)
     if owner is None:
@@ -416,9 +417,10 @@ class Repairs(Feature):
         """Close slots that this instance has kept as a standby, and that a leader would not have kept.
 
         Called at the start of a term. A standby keeps the slots of dead members, too, but assigns none to a
-        replacement. So it still has slots that were filled since, or are not needed any more. The slot of a member that
-        ended as a victim is closed, too: its resources belong to the preemptor. ``records`` are all Reservations;
-        they name the victims.
+        replacement. So it still has slots that were filled since, or are not needed any more. The slots that stay are
+        assigned to waiting replacements. The slot of a preempted member is closed if its resources belong to the
+        preemptor: if one of ``records``, which are all Reservations, names the member as a victim or has a slot on the
+        same node.
         """
         planned_nodes = {slot.node for each in records for slot in each.slots.values()}
         victims = {uid for each in records for uid in each.victims}

@@ -170,7 +170,7 @@ class EndpointSlice:
         return min(self._check_seconds, _RETRY.delay(self._failures)) if self._failures else self._check_seconds
 
     async def reconcile(self) -> None:
-        """Write the EndpointSlice if it has another address, Service or ports.
+        """Write the EndpointSlice if it is missing, or has another address, Service or ports.
 
         An ApiError is logged, and its text is kept in the attribute ``obstacle`` until a write succeeds.
         """

@@ -90,7 +90,7 @@ class HoldSwitch:
 
         The flag ``--hold`` decides. If it is auto, the way is filter while kube-scheduler's own gang scheduling is on.
         Otherwise it is gate if the cluster has an autoscaler, or if ``held``, the number of pods that filter holds now,
-        exceeds a limit. Below half of the limit it is filter again.
+        exceeds a limit. Below half of the limit it is filter again; in between it stays as it is.
         """
         if self.mode != "auto":
             return self.mode
@@ -116,7 +116,8 @@ class HoldSwitch:
     async def reconcile(self, held: int) -> None:
         """Choose whether filter or a gate holds new members, and write the choice into the ConfigMap if it has changed.
 
-        ``held`` is the number of pods that filter holds now.
+        Write it also if the last write failed and the pause after that is over. Does nothing in mode auto while it is
+        unknown whether the cluster has an autoscaler. ``held`` is the number of pods that filter holds now.
         """
         if self.mode == "auto" and self._autoscaled() is None:
             return
@@ -139,7 +140,8 @@ class HoldSwitch:
         """Set ``obstacle``, the sentence about a failed write of the ConfigMap, and log the error if it is a new one.
 
         ``way`` is the value that could not be written: filter or gate. If the ConfigMap does not exist, no pod gets a
-        gate, so the attribute ``way`` becomes filter.
+        gate, so the attribute ``way`` becomes filter. If that is the setting, ``obstacle`` is "", and nothing is
+        logged.
         """
         said = f"Serried cannot write the ConfigMap that switches scheduling gates: {error}"
         if isinstance(error, NotFound | Forbidden):

@@ -216,7 +216,8 @@ class _Fit:
         """Return ``target``, which has only a domain yet, with the NodePools that can add its nodes; or why none can.
 
         Each member needs a NodePool whose nodes accept it. The limits of these NodePools together must allow the
-        resources of all members that do not fit on existing nodes.
+        resources of all members that do not fit on existing nodes. Return ``target`` unchanged if no NodePools are
+        known, or if no NodePool accepts a member but there is a Cluster Autoscaler, whose node groups are unknown.
         """
         pools = self._supply.pools
         if pools is None:
@@ -238,7 +239,7 @@ class _Fit:
         return Target(target.key, target.domain, frozenset(used), target.have)
 
     def _sets_label(self, pool: NodePool, target: Target) -> bool:
-        """Return whether a NodePool's nodes get the label ``target.key=target.domain``.
+        """Return whether a NodePool's nodes may get the label ``target.key=target.domain``; True if there is no key.
 
         Every cloud sets zone and region. Other keys must be set by the NodePool or named in the user's setting.
         """

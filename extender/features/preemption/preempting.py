@@ -156,8 +156,8 @@ class Preempting:
     async def _prepare(self, pending: "_PendingPreemption") -> Verdict | None:
         """Do all steps before the first eviction: dry run, check of the plan, conditions and Events, nominations.
 
-        Return why no pod may be evicted; None if evictions may start. If an earlier term has evicted some victims
-        already, there is no dry run and no check.
+        Return why no pod may be evicted; None if evictions may start, or if the cycle or the term is over. If an
+        earlier term has evicted some victims already, there is no dry run and no check.
         """
         await pending.rehearsal.list_budgets()
         begun = self._was_begun_earlier(pending)
@@ -421,7 +421,8 @@ class Preempting:
     async def _announce(self, pending: "_PendingPreemption") -> None:
         """Write the condition DisruptionTarget to all victims, and to groups of which no member will run any more.
 
-        Emit an Event about the gang, and one about each victim.
+        Emit an Event about the gang, and one about each victim and each of these groups. Victims that are gone or being
+        deleted by now get neither condition nor Event.
         """
         text, victims = describe_preemption(pending.group), pending.victims
         names = name_victims(victims)
@@ -445,8 +446,8 @@ class Preempting:
     async def _evict_one(self, pending: "_PendingPreemption", victim: Victim) -> "_EvictionResult":
         """Evict or delete one victim. Return what has become of it, by the API server's answer; never raise ApiError.
 
-        If a required member was deleted meanwhile, send nothing and return REFUSED, so that the caller tries again
-        later.
+        If a required member was deleted meanwhile, or the record does not name all slots, send nothing and return
+        REFUSED, so that the caller tries again later. If the cycle or the term is over, return GONE.
         """
         if not pending.is_ready():
             return _EvictionResult.REFUSED  # a member was deleted meanwhile

@@ -254,7 +254,8 @@ class Preemptions(Feature):
         """Start a pause before the next evictions for a gang whose cycle has ended, if pods were evicted in vain.
 
         In vain: ``verdict`` is set, so the cycle was given up; or the cycle was for members beyond the quorum, and not
-        all of them were bound. ``refused`` are the UIDs of members that kube-scheduler rejected.
+        all of them were bound. If pods were evicted with success, the next pause is short again. ``refused`` are the
+        UIDs of members that kube-scheduler rejected.
         """
         bound = cycle.bound and cycle.bound >= cycle.reservation.slots.keys()
         if verdict is None:
@@ -289,9 +290,9 @@ class Preemptions(Feature):
     def _find_intruders(self, cycle: BindingCycle) -> dict[str, frozenset[str]]:
         """Return the pods of other schedulers that use the resources freed for a cycle: their UIDs by node.
 
-        Only nodes count on which a member of the cycle no longer fits, although the victims there are gone. The slots
-        are those planned at the first eviction (``cycle.evicted_for``), as the cycle has released its slots by now.
-        Pods that ran there before the first eviction (``cycle.foreign_pods``) do not count.
+        Only nodes count on which the waiting members planned there no longer all fit, although the victims there are
+        gone. The slots are those planned at the first eviction (``cycle.evicted_for``), as the cycle has released its
+        slots by now. Pods that ran there before the first eviction (``cycle.foreign_pods``) do not count.
         """
         pods = self._store.pods
         ending = {pod.node for uid in cycle.reservation.victims if (pod := pods.get(uid)) is not None and pod.bound}
@@ -318,11 +319,12 @@ class Preemptions(Feature):
     ) -> Decision | Verdict:
         """Begin a search for a gang that the planner has just rejected.
 
-        Return victims and plan if the search has ended at once, else the verdict to report. No search begins in a pause
-        after earlier evictions or searches, nor if it would be pointless (`find_reason_not_to_search`). ``refusal`` is
-        the planner's verdict. ``opens_in`` is the time in seconds until the gang may be planned at a wider topology
-        level; infinite if none is left. ``request`` has the members, and excludes nodes; ``taken`` of these nodes are
-        excluded because pods of other schedulers took what evictions had freed there.
+        Return victims and plan if the search has ended at once, else the verdict to report. No search begins while
+        preemption is off, in a pause after earlier evictions or searches, or if it would be pointless
+        (`find_reason_not_to_search`). ``refusal`` is the planner's verdict. ``opens_in`` is the time in seconds until
+        the gang may be planned at a wider topology level; infinite if none is left. ``request`` has the members, and
+        excludes nodes; ``taken`` of these nodes are excluded because pods of other schedulers took what evictions had
+        freed there.
         """
         group = waiting.group
         now = self._clock()
@@ -352,7 +354,7 @@ class Preemptions(Feature):
         """Continue the running search of a gang. Once it has ended, return victims and plan, or the verdict to report.
 
         Return None if no search runs, or it has not ended yet. If victims were found, but the cluster has changed
-        since, the search is repeated.
+        since, the search is repeated, up to three times; after that it counts as without a result.
         """
         search = gang.memory.find(Search)
         if search is None or not search.running:

@@ -186,7 +186,7 @@ class Units:
         listing.units.append(unit)
 
     def _list_planned(self, preemptor: GroupKey, ending: AbstractSet[str], limit: Limit) -> list[EvictionUnit]:
-        """Return a unit for each gang but ``preemptor`` that has a plan but no bound members.
+        """Return a unit for each gang but ``preemptor`` whose planned slots can be taken over (`_find_planned`).
 
         No pod ends when such a gang is preempted: it only releases its slots. Gangs with a member in ``ending`` (UIDs
         of pods that are about to end) are left out. ``limit`` counts the work, and raises TooLong if it takes too long.

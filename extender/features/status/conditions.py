@@ -91,8 +91,9 @@ class Conditions:
     async def write(self, group: PodGroup, verdict: Verdict) -> None:
         """Write the conditions for the verdict (see the module) to the group, and to all groups of its tree.
 
-        Objects that were deleted are skipped. If writes fail, the other groups are still written; then the first
-        ApiError is raised.
+        Also remove the condition DisruptionTarget from groups that run again (`_is_running_again`). Does nothing for
+        kinds without conditions. Objects that were deleted are skipped. If writes fail, the other groups are still
+        written; then the first ApiError is raised.
         """
         if group.key.kind in BARE_KINDS:
             return  # these kinds have no status or no conditions: users read events and /debug
@@ -254,7 +255,8 @@ def _encode_first_quorum(item: PodGroup | Composite, place: FirstQuorum) -> dict
 def _is_running_again(item: PodGroup | Composite, tree: Tree, members: GroupMembers) -> bool:
     """Return whether all running pods of a group started after it got the condition DisruptionTarget.
 
-    The condition is removed then. False if the group has no such condition.
+    The condition is removed then. False if the group has no such condition, or if a bound pod is being deleted. A pod
+    whose start is unknown counts as started later.
     """
     if item.preempted is None:
         return False

@@ -60,8 +60,8 @@ class LevelReport:
     async def write_if_changed(self) -> None:
         """Write the status if it differs from the topology. If the object does not exist, only create it.
 
-        The next call writes the status of a created object. Of several errors in a row the first is logged; none is
-        raised.
+        The next call writes the status of a created object. If only numbers of nodes differ, the status is not written
+        within 30 s of the last write. Of several errors in a row the first is logged; none is raised.
         """
         try:
             await self._write()

@@ -252,9 +252,9 @@ class Reports:
     def describe_hold(self, group: GroupKey) -> str:
         """Return the text with which filter rejects a held member: its gang, and the last reported reason to wait.
 
-        Until a reason was reported, the text names only the gang's owner, which is the same before and after its
-        PodGroup is created. A changed text would make kube-scheduler write each pod again, also those of gangs that
-        start at once.
+        The reason changes at most once a minute. Until a reason was reported, the text names only the gang's owner,
+        which is the same before and after its PodGroup is created; without an owner, the gang. A changed text would
+        make kube-scheduler write each pod again, also those of gangs that start at once.
         """
         owner, name = self._store.membership.name_owner(group), self._store.membership.name_group(group)
         reason = self._choose_hold_reason(group)
@@ -501,7 +501,7 @@ class Reports:
     def _emit_warnings(self, key: GroupKey, group: PodGroup) -> None:
         """Emit warnings about mistakes in a PodGroup that do not prevent its plan.
 
-        Each is emitted only once for a PodGroup.
+        Each is emitted only once for a PodGroup in a term.
         """
         about = self._find_subject(key, group)
         mismatch = self._store.priorities.find_mismatch(key)
