@@ -100,9 +100,9 @@ class ExtenderService:
         """Return which of the offered nodes ``names`` the pod may use.
 
         A member of a planned gang gets one node, by exchanging or moving slots if need be. A member without a slot is
-        held, i.e. may use no node for now. Which nodes are offered is noted for later plans, except while
-        kube-scheduler simulates another domain than the planned one. So a call that is only simulated does no harm: no
-        resources are used that were not reserved before.
+        held, i.e. may use no node for now. If a member gets no node, the offered nodes may be noted for later plans,
+        but not while kube-scheduler may only simulate a domain other than the planned one. So a call that is only
+        simulated does no harm: no resources are used that were not reserved before.
         """
         self._activity.note_call()
         key = self._find_key(pod)
@@ -260,8 +260,8 @@ class ExtenderService:
         """Return the group to which a pod belongs; None for a plain pod, and for a pod that Serried does not schedule.
 
         kube-scheduler calls its extenders for the pods of all its profiles. Serried must not hold pods of other
-        profiles, because it would never place them. Until all watches are listed (`synced`), a group is guessed from
-        the pod alone.
+        profiles, because it would never place them. None also if the API server has said that the owner from which the
+        group would come does not exist. Until all watches are listed (`synced`), a group is guessed from the pod alone.
         """
         if pod.scheduler not in self._store.schedulers:
             return None

@@ -162,7 +162,7 @@ class Timelines:
         """Note that a group reaches a milestone now.
 
         Ignored if the milestone is the group's last one already. Some milestones (`_ONCE_A_ROUND`) are also
-        ignored if the group has reached them since it was planned last.
+        ignored if the group has reached them since it was planned or broken last; QUORUM, since it was broken last.
         """
         events = self._events.get(group)
         if events is None:

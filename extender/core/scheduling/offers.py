@@ -115,9 +115,9 @@ class Offers:
             )
 
     def note_rejected_domain(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
-        """Note all nodes of a member's domain as rejected if kube-scheduler offers none of them.
+        """Note all nodes of a member's domain as rejected that kube-scheduler does not offer.
 
-        ``names`` are the offered nodes. Ignored if they are only a sample. Nodes that other members of the gang have
+        ``names`` are the offered nodes. Ignored if they may be only a sample. Nodes that other members of the gang have
         already are left out.
         """
         if not is_complete(names):
@@ -132,7 +132,8 @@ class Offers:
         Members are given and returned as UIDs. Left out are:
         - members that have reached filter or bind since, as their condition PodScheduled is older;
         - members that must wait until other ones are placed;
-        - in a cycle with victims, members that lacked resources on some nodes, as these may be the victims' nodes.
+        - in a cycle with victims, members that lacked resources on some nodes, as these may be the victims' nodes. But
+          they count after the idle seconds below.
 
         If kube-scheduler may not have seen yet that resources were freed, a rejection counts only after some idle
         seconds, in which kube-scheduler could have worked on the gang but did not.
@@ -252,7 +253,7 @@ class Offers:
     def _list_domain(self, cycle: BindingCycle, pod: Pod) -> set[str]:
         """Return the nodes of the narrowest domain that a member must be in, by the planned node of its slot.
 
-        Empty if no group that it belongs to has a topology key.
+        Empty if no group that it belongs to has a topology key, or if the planned node is gone or has no such label.
         """
         path = find_path(cycle.group.tree, self._members.leaf_of(pod.uid))
         key = next((each.topology_key for each in reversed(path) if each.topology_key is not None), None)

@@ -202,7 +202,7 @@ class OpenSlots:
         """Let the next wave, i.e. part of the gang, be placed if the slots of the whole present one are taken.
 
         ``is_taken`` returns that for the UID of a member. Return the UIDs of the members that may be placed now;
-        empty if nothing has changed.
+        empty if nothing has changed, or if the present wave was the last one.
         """
         if not self.waves or not all(map(is_taken, self.waves[0].uids)):
             return ()

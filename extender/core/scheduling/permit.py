@@ -56,8 +56,8 @@ def adjust_quorum(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Le
 def find_parts_to_drop(cycle: BindingCycle, short: frozenset[str], store: Store) -> frozenset[str] | None:
     """Return the PodGroups that a tree's cycle can drop to continue without the ``short`` ones; None if it cannot.
 
-    ``short`` are names of PodGroups that lack members. If a CompositePodGroup is not complete without them, all
-    PodGroups below it are dropped, too.
+    None also if there is nothing to drop. ``short`` are names of PodGroups that lack members. If a CompositePodGroup is
+    not complete without them, all PodGroups below it are dropped, too.
     """
     group, parts = store.groups.get(cycle.reservation.group), cycle.reservation.parts
     if group is None or parts.keys() <= short:
@@ -220,8 +220,8 @@ class Permit:
     def _find_missing_gang(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
         """Return a refusal if the gang as a whole forbids to bind these members (UIDs); None if it does not.
 
-        That is so if the PodGroup is not the one that was planned, the API server does not serve its kind, or its
-        quorum is missing. Replacements with a slot kept for them need no quorum.
+        That is so if the PodGroup is not the one that was planned, if a kind of objects that every plan needs cannot be
+        read, or if its quorum is missing. Replacements that may be bound to the slots kept for them need no quorum.
         """
         if self._store.obstacles.needed:
             return Refusal(Obstacle.GROUP, self._store.obstacles.needed)

@@ -74,8 +74,8 @@ class Planning:
 
         While the plan is being made, return the verdict PLAN_UNFINISHED instead of raising Unfinished; the group is
         considered again when the plan is there. If no plan was found for members that join a cycle, i.e. a request
-        without a quorum, the group backs off in proportion to the work. Until the backoff is over, further calls return
-        PLAN_UNFINISHED, too.
+        without a quorum, the group backs off in proportion to the work. Until the backoff is over, further calls for
+        such a request return PLAN_UNFINISHED, too.
         """
         group = self._members.group_of(request.members[0].uid)
         state = self._groups.states.get(group) if group is not None and not request.need else None
@@ -199,7 +199,8 @@ class KeptSlotPlanner:
         """Return the plan for a request, or the verdict that says why there is none.
 
         Replacements get the vacancies kept for them if they fit. If the quorum does not fit beside these, all members
-        are planned anew, and the vacancies count as free.
+        are planned anew, and the vacancies count as free. A request without a quorum never has vacancies count as free.
+        In a request for replacements alone (``own_slots``), members get their vacancies or no node.
         """
         kept = self._kept_slots.list_kept(request.members)
         if not kept and not request.own_slots:

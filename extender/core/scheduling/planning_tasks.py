@@ -97,7 +97,7 @@ class PlanningTask:
     """True while the task is in the ``batch`` of another task, whose child is to work on it."""
 
     backoff_seconds: float = 0.0
-    """The seconds for which the group backs off because a child could not be started or died; else 0."""
+    """The seconds for which the group backs off because a child did not start, died or did not answer; else 0."""
 
     done: bool = False
     """True once the task has an answer, or has failed or was given up."""
@@ -555,10 +555,10 @@ class PlanningTasks:
     def _make_again(self, task: PlanningTask, request: PlanRequest) -> Answer:
         """Make a plan again that does not fit the changed cluster. Return it if this process can make it quickly.
 
-        Otherwise raise Unfinished, and let a child make it again, up to `_MAX_RESTARTS` times. After that,
-        return the verdict PLAN_UNFINISHED. If the first plan took long, this process only tries the domain of
-        that plan, which is much less work. At the last try this process may work longer than usual, as gangs with
-        short plans may have taken the free resources each time before.
+        Otherwise raise Unfinished, and let a child make it again, up to `_MAX_RESTARTS` times. After that, return the
+        verdict PLAN_UNFINISHED. If the last plan took long and has a domain, this process only tries that domain, which
+        is much less work. At the last try this process may work longer than usual, as gangs with short plans may have
+        taken the free resources each time before.
         """
         last = task.restarts >= _MAX_RESTARTS
         again = request
@@ -797,7 +797,7 @@ class PlanningTasks:
         self._context.groups.note_task_done(task.group)
 
     def _fail(self, task: PlanningTask, why: str) -> None:
-        """Give a task up because its child could not be started or died, and let its group back off.
+        """Give a task up because its child could not be started, died or did not answer. Let its group back off.
 
         ``why`` is a phrase for log and verdict.
         """

@@ -176,7 +176,7 @@ class Reassignments:
                 cycle.drop_late(uid)
 
     def reassign(self, cycle: BindingCycle, pod: Pod) -> bool:
-        """Move a member's slot to another node of the cycle's domain. Return False if the member fits on none."""
+        """Move a member's slot to another node of the cycle's domain. Return False if no plan is found at once."""
         gang, now = self._groups.states[cycle.reservation.group], self._clock()
         out = gang.find_exclusions([pod], now, self._store)
         request = build_joining_request(cycle, [pod], 1, out.pairs, self._store).closing(out.nodes)
@@ -212,7 +212,7 @@ class Reassignments:
     def drop_incomplete_groups(self, cycle: BindingCycle, present: Collection[str]) -> bool:
         """Drop all members of those PodGroups of a tree of which too few members are ``present`` (UIDs).
 
-        Return False, and drop nothing, if the tree needs these PodGroups.
+        Return False, and drop nothing, if the tree needs these PodGroups, or if there are none.
         """
         left = find_parts_to_drop(cycle, cycle.reservation.find_parts_below_quorum(present), self._store)
         if left is None:

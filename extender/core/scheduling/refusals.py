@@ -289,8 +289,8 @@ class Refusals:
 
         The next plans avoid the nodes ``beside`` for members with the requests and constraints of ``pod``: usually the
         whole domain, or ``mates`` and the node planned for ``pod``. ``beside`` is empty if only kube-scheduler can
-        count what the pod requests. ``text`` is kube-scheduler's message. ``evicted`` is True if victims were evicted
-        for this try; then the rejection counts for longer, and no condition of the pod ends it.
+        count what the pod requests. ``text`` is a phrase about the rejection, for the verdict. ``evicted`` is True if
+        victims were evicted for this try; then the rejection counts for longer, and no condition of the pod ends it.
         """
         for node in beside:
             self.exclude_node(pod.shape, node, cluster, beside_mates=True)
@@ -302,8 +302,8 @@ class Refusals:
     def pause_evictions(self, now: float) -> None:
         """Search for no victims for a while, because the gang was not bound after a preemption.
 
-        Present conclusions, such as nodes where no pods are evicted, are prolonged beyond this pause, so that the
-        next searches for victims still respect them.
+        Present conclusions, such as nodes where no pods are evicted, last beyond this pause, so that the next searches
+        for victims still respect them. Those without a time limit get one.
         """
         pause = _EVICTION_PAUSE_SECONDS * 2.0 ** min(self.failed_preemptions, _MAX_DOUBLINGS)
         self.failed_preemptions += 1
@@ -315,8 +315,9 @@ class Refusals:
             self.rejection = _prolong(self.rejection, until)
 
     def note_offer(self, shape: Shape, names: frozenset[str], now: float) -> bool:
-        """Note all nodes that kube-scheduler offers to members with this shape (requests and constraints).
+        """Note the nodes that kube-scheduler offers to members with this shape (requests and constraints).
 
+        They are all feasible nodes, or maybe a sample if kube-scheduler has just rejected the node of a member's slot.
         Plans may use these nodes again if they were avoided because kube-scheduler had rejected them. Return whether
         one of them was not in the last list for the shape; False if there was no such list.
         """
@@ -370,10 +371,10 @@ class Refusals:
     # --- readings ----------------------------------------------------------------------------------------------
 
     def find_rejection(self, waiting: Iterable[Pod], now: float, cluster: Cluster) -> str:
-        """Return kube-scheduler's message if it had no node for a member while other members of the gang had theirs.
+        """Return a text for the verdict if kube-scheduler had no node for a member while other members had theirs.
 
         Return "" if that has not happened, or does not count any more: for instance if that member is no longer
-        among the members without a node, which are in ``waiting``. In the latter case it is forgotten.
+        among the members without a node, which are in ``waiting``. Once it does not count any more, it is forgotten.
         """
         found = self.rejection
         if found is None:
@@ -419,8 +420,8 @@ class Refusals:
     def find_unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
         """Return the nodes that kube-scheduler offers to none of these members.
 
-        The result is the empty set if, for the shape (requests and constraints) of some member, no complete list of
-        offered nodes from the last `_OFFER_SECONDS` is known.
+        The result is the empty set if, for the shape (requests and constraints) of some member, no list of offered
+        nodes from the last `_OFFER_SECONDS` is known.
         """
         self.offers = {shape: offer for shape, offer in self.offers.items() if now < offer[0]}
         if not self.offers:

@@ -177,8 +177,8 @@ def find_shortage(
 ) -> Verdict | None:
     """Return the verdict why a gang's quorum cannot be planned yet; None if it can, or if it runs already.
 
-    For instance its PriorityClass does not exist, or members are missing, gated or rejected by kube-scheduler. Also
-    None if there are replacements in ``repair``: they are planned without a quorum.
+    For instance its PriorityClass does not exist, or members are missing, gated or rejected by kube-scheduler. If there
+    are replacements in ``repair``, only the PriorityClass counts: they are planned without a quorum.
     """
     if store.priorities.lacks_class(group):
         return _describe_class(group, store)
@@ -219,7 +219,7 @@ def _needs_members(group: PodGroup, group_members: GroupMembers) -> bool:
 
 
 def _describe_missing(tree: Tree, leaves: Mapping[str, GroupMembers], coming: Mapping[str, int]) -> Verdict:
-    """Return the verdict QUORUM_MISSING, with how many members each PodGroup of a tree has and needs.
+    """Return the verdict QUORUM_MISSING, with how many members a gang has and needs, and which PodGroups lack some.
 
     ``coming`` has by PodGroup the number of unplaced members that count: those that wait, and those that kube-scheduler
     has rejected on every node. Members with scheduling gates are not among them.

@@ -91,7 +91,7 @@ class CycleEndings:
     def abort(self, cycle: BindingCycle, verdict: Verdict) -> None:
         """End a cycle that has not committed, and report why. Fail its bind calls and release its slots.
 
-        The gang backs off, and is requeued.
+        The gang is requeued. For some reasons, or after several such cycles, it backs off first (`_find_backoff`).
         """
         size = len(cycle.reservation.slots)
         refused = self._activity.find_rejected(cycle)
@@ -117,9 +117,9 @@ class CycleEndings:
         self.abort(cycle, verdict)
 
     def finish(self, cycle: BindingCycle) -> None:
-        """End a cycle whose members with a slot are all bound, and consider the gang again.
+        """End a cycle whose members with a slot are all bound, or are not expected to reach bind. Requeue the gang.
 
-        Members without a slot, beyond the quorum, may still wait.
+        Members beyond the quorum may still wait, for another plan.
         """
         gang, refused = self._groups.states[cycle.reservation.group], self._activity.find_rejected(cycle)
         self._close(cycle, "serried: the binding cycle has ended")
@@ -316,8 +316,9 @@ class SchedulingCycle:
     def _limit_to_offers(self, state: GroupState, request: PlanRequest) -> PlanRequest:
         """Return the request, limited to the nodes that kube-scheduler has lately offered to some member.
 
-        If the gang does not fit on the offered nodes, return ``request`` as it is. But if all members request devices
-        or resources that only kube-scheduler can count, limit them to the offered nodes in any case.
+        If the gang does not fit on them, or its plan for them cannot be made at once, return ``request``. But if all
+        members request devices or resources that only kube-scheduler can count, limit them to the offered nodes in any
+        case.
         """
         unoffered = state.list_unoffered(request.members, self._clock(), self._store.nodes)
         offered = request.closing_unoffered(unoffered)

@@ -139,8 +139,8 @@ class SlotAssigner:
     def _exchange(self, cycle: BindingCycle, pod: Pod, mate: str, node: str) -> str:
         """Move a member's slot to ``node``, and the slot of ``mate`` (UID) to the member's old node. Return ``node``.
 
-        If ``mate`` is the member itself, only its slot moves. A mate that is nominated to its old node is nominated
-        anew.
+        If ``mate`` is the member itself, only its slot moves. A mate that this cycle has nominated is nominated anew,
+        unless kube-scheduler may try the members of its wave in any order.
         """
         own = cycle.reservation.slots[pod.uid].node
         if node != own:
@@ -160,9 +160,9 @@ class SlotAssigner:
     def _take_unplanned_node(self, cycle: BindingCycle, pod: Pod, names: Sequence[str], *, refused: bool) -> str | None:
         """Move a member's slot to an offered node with free capacity, or exchange it with a member of another gang.
 
-        The exchange helps if the slots of that gang fill the domain while kube-scheduler has not tried its members
-        yet. It is not done if kube-scheduler has ``refused`` the member on its planned node. Return the node to which
-        the slot was moved; None if there is none.
+        The exchange helps if the slots of that gang fill the domain while kube-scheduler has not tried its members yet.
+        It is not done if kube-scheduler has ``refused`` the member on its planned node, or the cycle is committed.
+        Return the node to which the slot was moved; None if there is none.
         """
         node = self.find_offered_node(cycle, pod, names)
         if node is not None:
@@ -239,8 +239,8 @@ class SlotAssigner:
     def nominate_missed(self, cycle: BindingCycle, uid: str) -> None:
         """Nominate a member to the node of its slot, because kube-scheduler did not offer that node.
 
-        If that happens to many members (`_misses_often`), also nominate all others for which filter has not answered,
-        and give members only the planned nodes from now on.
+        If members may take unplanned nodes, and this happens to many of them (`_misses_often`), also nominate all
+        others for which filter has not answered, and give members only the planned nodes from now on.
         """
         cycle.mark_not_offered(uid)
         self._outbox.put(Nominate(cycle, (uid,)))

@@ -346,8 +346,8 @@ class UnschedulableGroups:
     def _choose_hint(self, group: GroupKey, hint: QueueingHint) -> QueueingHint:
         """Return the hint with which a group waits, i.e. the properties that decide which freed nodes could help it.
 
-        That is ``hint``, which describes the group. But if the group's namespace has too many hints already, return
-        the one that all its further groups share.
+        That is ``hint``, which describes the group. But if no group waits with it yet, and the group's namespace has
+        too many hints already, return the one that its further groups share (one for each set of closed nodes).
         """
         self.leave(group)
         if hint in self._by_hint or self._counts[group.namespace] < _MAX_HINTS:
@@ -412,9 +412,9 @@ class UnschedulableGroups:
     def _add_freed(self, hint: QueueingHint, waiting: _GroupsOfHint, name: str, before: Resources | None) -> str | None:
         """Add how many more members fit on the freed node ``name`` to the number that may fit in its domain.
 
-        Return the domain; None if no member fits on the node, or it is gone, closed or in no domain. Without counts of
-        members (``hint.counted``) `_may_help` sets the number instead. ``before`` are the resources that were used on
-        the node before; None if the node itself has changed.
+        Return the domain; None if no member fits on the node, or it is gone, in no domain, or closed and not changed.
+        Without counts of members (``hint.counted``) `_may_help` sets the number instead. ``before`` are the resources
+        that were used on the node before; None if the node itself has changed.
         """
         node = self._nodes.get(name)
         domain = _find_domain(hint, node)

@@ -351,7 +351,7 @@ class Asking(Feature):
     def left_queue(self, group: GroupKey, *, placed: bool) -> None:
         """Forget a gang that no longer waits for free resources.
 
-        If it was ``placed``, end its request for nodes, too.
+        If it was ``placed``, end its request for nodes, too. If not, a gang that `keep_gated` has remembered stays.
         """
         unplaced = self._unplaced.get(group)
         # A gang that is not planned was never in the queue: `keep_gated` decides about it.
@@ -427,9 +427,10 @@ class Asking(Feature):
         return Verdict(reason, ask.target.have, len(unplaced.needed), str(ask.target), detail=detail)
 
     def _describe_wait(self) -> str:
-        """Return a phrase that names the gangs because of which another gang cannot request nodes now; "" if it can.
+        """Return a phrase about the gangs because of which another gang cannot request nodes now; "" if it can.
 
-        It cannot while each NodePool serves a request of one of these gangs.
+        One gang is named, several are counted. Another gang cannot while each NodePool serves a request of one of these
+        gangs.
         """
         if not self._all_pools_taken():
             return ""
@@ -494,7 +495,7 @@ class Asking(Feature):
                 yield group, ask
 
     def _list_new_nodes(self, ask: Ask) -> frozenset[str]:
-        """Return the nodes that were added since the request ``ask`` and that could run a member if they were empty.
+        """Return the nodes in the domain of ``ask`` that were added since, and could run a member if they were empty.
 
         The result may be 0.5 s old. It is empty once the request has timed out.
         """

@@ -15,8 +15,8 @@ _MAX_LENGTH = 300
 async def find_last_event(client: ApiClient, namespace: str, uids: Set[str]) -> str:
     """Return the latest event of an autoscaler about one of the pods, as ``reason: message``; "" if there is none.
 
-    ``uids`` are the pods' UIDs: all members, as Cluster Autoscaler emits none about a pod that fits on an existing
-    node. Raises ApiError.
+    ``uids`` are the pods' UIDs: all members without Serried's gate, as Cluster Autoscaler emits none about a pod that
+    fits on an existing node. Raises ApiError.
     """
     found = [
         each

@@ -103,7 +103,8 @@ async def write_members(
     since 1970.
 
     Before each patch, ``may_continue`` is called; the member is skipped if it returns False. Members that were deleted
-    or changed meanwhile are skipped, too. Return the first error as a phrase, "" if there is none.
+    or changed meanwhile, or whose node selector has another domain, are skipped, too. Return the first error as a
+    phrase, "" if there is none.
     """
 
     async def write_one(pod: Pod) -> str:
