@@ -82,7 +82,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
-    """An object that differed in the first comparison."""
+    """An object that differed between the cache and the API server, and is compared once more, which decides."""
 
     identity: Hashable
     """The key of the object in the Store's map (`Channel.identify`)."""

@@ -246,7 +246,7 @@ class Isolation:
         return key is not None and (group is None or group.policy.is_gang or group.topology_key is not None)
 
     def emit_events(self) -> None:
-        """Emit an event about each waiting member without markers that has no such event yet."""
+        """Emit an event about each waiting member that requests no marker (see the module) and has none yet."""
         for pod in self._waiting.values():
             self._emit(pod)
 

@@ -287,9 +287,10 @@ def is_extended(resource: str) -> bool:
 
 
 def explain_missing(level: str, wanted: Collection[str], table: LevelTable | None) -> str:
-    """Return a phrase for users: why no label stands for a level, and what to do about it. Without a full stop.
+    """Return a phrase for users: why no label stands for a level such as ``rack``, and what to do. Without a full stop.
 
-    ``wanted`` are the extended resources that the pods request. ``table`` is None if the extender has not written one.
+    ``wanted`` are the extended resources that the pods request: only nodes with these matter. ``table`` has the labels
+    of levels by such resource; None if the extender has not written one.
     """
     if table is None:
         return f"TopologyLevels {DEFAULT}, which the extender writes, has no status yet"

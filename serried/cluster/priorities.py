@@ -209,8 +209,8 @@ class GroupPriorities:
     def read_object_priority(self, group: PodGroup) -> int | None:
         """Return the priority by the object of a group, which need not be in the Store.
 
-        None if its API has no priority, if the object has none yet, or if its PriorityClass does not count
-        (`lacks_class`).
+        None if its API has no priority, if the object has none yet, or if its PriorityClass does not
+        exist or is a system class (`lacks_class`).
         """
         if group.key.kind in BARE_KINDS:
             return None

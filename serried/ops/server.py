@@ -118,7 +118,7 @@ async def no_throttle() -> None:
 
 
 class _Address:
-    """The connections of one client address that are not established yet."""
+    """The connections of one client address of which the first byte or the TLS handshake is not complete."""
 
     def __init__(self) -> None:
         self.pending: dict[asyncio.Task[None], None] = {}

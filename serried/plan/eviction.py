@@ -255,7 +255,7 @@ class Losses:
         self._disruptions.update(unit.budgets)
 
     def remove(self, unit: EvictionUnit) -> None:
-        """Subtract the losses of a victim that was counted by `add`."""
+        """Take a victim out of the counts again: the members that its gang loses, and the evictions by budget."""
         if unit.gang is not None:
             self._members[unit.gang] -= len(unit.pods)
         self._disruptions.subtract(unit.budgets)

@@ -486,9 +486,10 @@ class SimulatedCluster:
         return simulated.planned
 
     def _remove_locally(self, simulated: _SimulatedDomain) -> Removal:
-        """Return a simulation in which only units with pods in this domain are removed.
+        """Return a simulation in which those of the removed units are removed that have pods in this domain.
 
-        Other removed pods will not be evicted for this domain, but may affect rules such as anti-affinity.
+        Units that were removed elsewhere are back in it: they will not be evicted for this domain, but may affect rules
+        such as anti-affinity.
         """
         removal = Removal(self._snapshot)
         removal.remove(unit for unit in self._removed if simulated.placement.domain in self.find_domains(unit))

@@ -279,9 +279,10 @@ class CountedRemoval:
         return lost
 
     def count_each_lost(self, units: Sequence[EvictionUnit]) -> list[int]:
-        """Return how many fewer members of the preemptor would fit with each removed unit, if put back in this order.
+        """Return for each removed unit how many members of the preemptor lose their node when it is put back.
 
-        The simulation is left as it was.
+        The units are put back one after the other in this order, and stay until the last one is counted. Then all are
+        removed again.
         """
         lost = []
         for unit in units:

@@ -193,7 +193,7 @@ class Security:
 
 
 class _Handshake:
-    """The certificates that were used in the TLS handshake of one connection."""
+    """The certificates of client and server that were used in the TLS handshake of one connection."""
 
     __slots__ = ("_expires", "_made_with", "_security", "peer")
 

@@ -104,9 +104,10 @@ class AwaitedOwner:
         return frozenset(each for each, since in self._since.items() if now - since > self._patience)
 
     def note_found(self, asked: Set[Waiter], found: str, now: float) -> None:
-        """Note the answer of the API server to the request about the waiters ``asked``.
+        """Note the answer of the API server to the request about the waiters ``asked``, pods without their owner.
 
-        ``found`` is the UID of the object that exists under the owner's name, "" if there is none.
+        ``found`` is the UID of the object that exists under the owner's name, "" if there is none. Waiters for another
+        UID have lost their owner.
         """
         lost = {each for each in asked if each.has_lost(found)}
         self._lost |= lost

@@ -281,7 +281,7 @@ class TaskQueue:
         return None
 
     def list_batchable(self) -> list[PlanningTask]:
-        """Return tasks for plans, at most `_MAX_BATCH`, that one child may make after its own task, oldest first."""
+        """Return the waiting tasks, at most `_MAX_BATCH`, that a forked child may make after its own, oldest first."""
         lanes = (new for lane, new in self._new.items() if not lane.searches)
         open_plans = ((each for each in new if each.kind is TaskKind.PLAN and self._is_open(each)) for new in lanes)
         found = [task for plans in open_plans for task in islice(plans, _MAX_BATCH) if not task.in_batch]
@@ -834,7 +834,7 @@ def _end(tasks: Iterable[PlanningTask]) -> None:
 
 
 def _release_batch(task: PlanningTask) -> None:
-    """Empty a task's ``batch``, the short plans that were to share its child, so that other children may make them."""
+    """Empty a task's ``batch``, the quick plans that its forked child should make, so that other children may."""
     for each in task.batch:
         each.in_batch = False
     task.batch = []

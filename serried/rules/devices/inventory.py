@@ -602,7 +602,7 @@ class Inventory:
             self._find_unions()
 
     def _find_unions(self) -> None:
-        """Compute again which unions of sets of devices are counted on nodes (``unions``).
+        """Compute again for which unions of sets of devices each node gets the number of its devices (``unions``).
 
         Compute also ``countings`` of each set: in which ways its devices are counted, see `Counting`.
         """

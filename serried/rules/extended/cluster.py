@@ -71,8 +71,9 @@ class ExtendedResources(Rule):
         return self._convert(pod, asked)
 
     def shape_hypothetical(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Pod:  # noqa: ARG002 - claims do not matter to it
-        """Return a pod of a what-if question with its extended resources renamed as `shape_pod` does.
+        """Return a pod of a what-if question in which extended resources that no node lists have another name.
 
+        The names are those of `shape_pod`; nodes count as having no limit of them.
         It is not remembered. ``coming`` (claims that would be created with it) does not matter for this rule.
         """
         return self._convert(pod, pod.shape.extended)
