@@ -35,7 +35,7 @@ _BY_FILE = {
 
 _BY_CALL = {"_counter": "metric", "_gauge": "metric", "_summary": "metric", "_histogram": "metric"}
 _FLAG_CALLS = {"Option", "Argument", "add_argument", "ArgumentParser", "Typer"}
-_RAISING = {"error", "parser.error", "refused", "CommandError"}
+_RAISING = {"error"}
 _LEAST_WORDS = 3
 _HOLE = re.compile(r"\{.*?\}")
 _WORD = re.compile(r"(?<!\S)[^\w\s]*[A-Za-z]+(?:['-][A-Za-z]+)*[^\w\s]*(?!\S)")

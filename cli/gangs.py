@@ -17,7 +17,7 @@ from cli.names import name_groups
 from cli.options import AllNamespaces, Limit, Namespace, Output, Watch
 from cli.output import OutputFormat, Part, Table, format_age, format_times, make_table, write
 from cli.target import Target, find_namespace, with_target_options
-from serried.api.names import natural_sort_key
+from serried.api.names import count_things, natural_sort_key
 from serried.api.verdict import Reason
 
 GANGS_EXAMPLES = """
@@ -107,7 +107,7 @@ def _draw(found: Mapping[str, Any], output: OutputFormat, namespace: str) -> Ite
     sums = [f"{count} {state}" for state in GangState if (count := found["sums"][state])]
     where = f" in namespace {namespace}" if namespace else ""
     total = found["sums"].total()
-    yield f"{total or 'No'} gang{'' if total == 1 else 's'}{where}{': ' if sums else ''}{', '.join(sums)}."
+    yield f"{count_things(total, 'gang') if total else 'No gangs'}{where}{': ' if sums else ''}{', '.join(sums)}."
     yield _tabulate(found["gangs"], output)
     if found["leftOff"]:
         yield f"{found['leftOff']} more are not shown: see --limit."

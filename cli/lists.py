@@ -32,7 +32,7 @@ from cli.output import (
     write,
 )
 from cli.target import Target, find_namespace, with_target_options
-from serried.api.names import count_things
+from serried.api.names import count_things, join_some
 
 Document = dict[str, Any]
 
@@ -481,11 +481,9 @@ def _format_free(name: str, share: Mapping[str, int] | None) -> str:
 
 
 def _list_gangs(groups: Sequence[Document], output: OutputFormat) -> str:
-    names = name_groups(groups)
     most = len(groups) if output is OutputFormat.WIDE else _MOST_GROUPS
     named = [
         f"{each['namespace']}/{name} ({each['members']})"
-        for each, name in zip(groups[:most], names[:most], strict=True)
+        for each, name in zip(groups, name_groups(groups), strict=True)
     ]
-    more = len(groups) - len(named)
-    return ", ".join(named) + (f" and {more} more" if more else "")
+    return join_some(named, most)

@@ -32,7 +32,7 @@ from cli.rights import Right, list_missing
 from cli.target import Target, find_credentials, name_api_server, with_target_options
 from cli.transport import open_client
 from serried.api.group import PROTECTION
-from serried.api.names import GANG, INSTALLATION, LABELLED_BY_BINDING, POD_GROUP_LABEL, count_things
+from serried.api.names import GANG, INSTALLATION, LABELLED_BY_BINDING, POD_GROUP_LABEL, count_things, join_some
 from serried.api.node import unprotect
 from serried.api.parent import JOB_UID, MANAGED_BY, MANAGER, PARENT_UID
 from serried.api.pod import HELD_GATE
@@ -396,8 +396,7 @@ class Uninstall:
         if (namespace["metadata"].get("labels") or {}).get(INSTALLATION) != home:
             self._report("leave", f"namespace {home}: Serried did not create it")
         elif foreign:
-            more = f" and {len(foreign) - _MOST_NAMES} more" if len(foreign) > _MOST_NAMES else ""
-            self._report("leave", f"namespace {home}: it contains {', '.join(foreign[:_MOST_NAMES])}{more}")
+            self._report("leave", f"namespace {home}: it contains {join_some(foreign, _MOST_NAMES)}")
         elif unlisted:
             self._report("leave", f"namespace {home}: its content could not be listed: {'; '.join(unlisted)}")
         else:

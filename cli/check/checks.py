@@ -28,7 +28,7 @@ from cli.check.observed import (
 )
 from serried import __version__
 from serried.api.level import FALLBACK, NATIVE, NATIVE_GROUP, NEWEST_MINOR, NEWEST_SCHEDULER_MINOR, OLDEST_MINOR
-from serried.api.names import count_things, read_int, read_map, read_text
+from serried.api.names import count_things, join_some, read_int, read_map, read_text
 from serried.api.preference import LEVELS
 from serried.api.resources import MARKERS
 from serried.api.topology import LevelTable, Pool
@@ -364,8 +364,8 @@ def _check_key(nodes: Labels, key: str) -> Iterator[Finding]:
         yield Finding(Severity.ERROR, Area.NODES, where, what, f"kubectl label nodes NODE {key}=VALUE")
     elif without:
         what = (
-            f"{len(without)} of {len(nodes)} nodes lack this label ({_name_some(without)}): gangs that ask for it "
-            "cannot use them"
+            f"{len(without)} of {len(nodes)} nodes lack this label ({join_some(without, _MOST_NAMES)}): "
+            "gangs that ask for it cannot use them"
         )
         yield Finding(Severity.WARNING, Area.NODES, where, what, f"kubectl label nodes {without[0]} {key}=VALUE")
 
@@ -386,17 +386,12 @@ def _check_nesting(nodes: Labels, one: str, other: str) -> Iterator[Finding]:
     for value, around in sorted(found.items()):
         if len(around) > 1:
             what = (
-                f"{value} lies in {_name_some(sorted(around))} of {wide}: a gang that asks for one domain of {narrow} "
-                "may run in several of these"
+                f"{value} lies in {join_some(sorted(around), _MOST_NAMES)} of {wide}: "
+                f"a gang that asks for one domain of {narrow} may run in several of these"
             )
             fix = f"give each domain of {narrow} a unique value, for example with the value of {wide} before it"
             yield Finding(Severity.WARNING, Area.NODES, f"label {narrow}", what, fix)
             return
-
-
-def _name_some(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 _WORKLOAD_RESOURCES = ("podgroups", "workloads", "compositepodgroups")

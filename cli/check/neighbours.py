@@ -11,7 +11,7 @@ from cli.check.durations import DAY, HOUR, format_duration
 from cli.check.installed import Piece
 from cli.check.kueue import Configuration, Flavor, Kueue
 from cli.check.observed import Area, Finding, Observed, Severity, read_minor
-from serried.api.names import count_things
+from serried.api.names import count_things, join_some
 from serried.api.resources import Amounts
 
 GATE_POLICY = "serried-gate"
@@ -87,10 +87,10 @@ def _check_topology_owners(kueue: Kueue, demands: Collection[TopologyDemand]) ->
     both += [each for each in demands if each.namespace in namespaces and not each.of_job]
     if not both:
         return
+    where = join_some(sorted({each.where for each in both}), _MOST_NAMES)
     what = (
         f"Kueue chooses the nodes of workloads with this flavor (topologyName), but {_count(both)} of its namespaces "
-        f"{_agree(both)} a domain of Serried, too ({_name_some(sorted({each.where for each in both}))}): where the two "
-        "contradict, no node satisfies the gang"
+        f"{_agree(both)} a domain of Serried, too ({where}): where the two contradict, no node satisfies the gang"
     )
     fix = f"remove topologyName from the flavor, or the required topology from these objects ({_PAGE})"
     yield _warn(_name_flavors(kueue.topology_flavors), what, fix)
@@ -105,8 +105,8 @@ def _check_outsiders(kueue: Kueue, flavor: Flavor, nodes: Collection[str]) -> It
     if not found:
         return
     what = (
-        f"Kueue does not manage {count_things(len(found), 'pod')} on its nodes ({_name_some(found)}): it does not "
-        "see the nodes that Serried reserves for such pods, and assigns the same nodes, so its gangs wait"
+        f"Kueue does not manage {count_things(len(found), 'pod')} on its nodes ({join_some(found, _MOST_NAMES)}): "
+        "it does not see the nodes that Serried reserves for such pods, and assigns the same nodes, so its gangs wait"
     )
     fix = "add a taint to these nodes that only the flavor tolerates, or start the other pods by a LocalQueue, too"
     yield _warn(_name_flavors((flavor,)), what, fix)
@@ -133,8 +133,9 @@ def _check_quotas(
         for resource, amount in sorted(quotas[flavor.name].items()):
             if amount > there[resource] and resource not in computed:
                 what = (
-                    f"ClusterQueues {_name_some(sorted(queues[flavor.name]))} may use {_format(resource, amount)} of "
-                    f"{resource}, but its nodes ({len(names)}) have {_format(resource, there[resource])}: Kueue admits "
+                    f"ClusterQueues {join_some(sorted(queues[flavor.name]), _MOST_NAMES)} may use "
+                    f"{_format(resource, amount)} of {resource}, but its nodes ({len(names)}) have "
+                    f"{_format(resource, there[resource])}: Kueue admits "
                     "gangs that then wait for resources"
                 )
                 fix = "lower nominalQuota to what the nodes have, or add nodes"
@@ -218,8 +219,8 @@ def _check_new_nodes(seen: Observed, where: str) -> Iterator[Finding]:
     for key, demands in sorted(asking.items()):
         names = sorted({each.where for each in demands})
         what = (
-            f"{_count(demands)} {_agree(demands)} one domain of {key} ({_name_some(names)}), but Serried does "
-            "not know whether new nodes get this label, so it asks for no nodes for them"
+            f"{_count(demands)} {_agree(demands)} one domain of {key} ({join_some(names, _MOST_NAMES)}), but "
+            "Serried does not know whether new nodes get this label, so it asks for no nodes for them"
         )
         fix = f"run the extender with --autoscaler-labels={','.join(sorted({*told, key}))} if new nodes get the label"
         if seen.autoscalers is not None and seen.autoscalers.karpenter:
@@ -237,16 +238,11 @@ def _name_flavors(flavors: Collection[Flavor]) -> str:
 
 def _count(demands: Collection[TopologyDemand]) -> str:
     kinds = Counter(each.kind for each in set(demands))
-    return ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in sorted(kinds.items()))
+    return ", ".join(count_things(count, kind) for kind, count in sorted(kinds.items()))
 
 
 def _agree(demands: Collection[TopologyDemand]) -> str:
     return "require" if len(set(demands)) > 1 else "requires"
-
-
-def _name_some(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _format(resource: str, amount: int) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from serried.api.group import PodGroup, Workload
 from serried.api.job import GangPolicy, Job, NoGang
 from serried.api.kinds import OWNER_KINDS
-from serried.api.names import GANG_POLICY, Malformed, quote
+from serried.api.names import GANG_POLICY, Malformed, join_some, quote
 from serried.api.parent import MOST_TEMPLATES, Owner, Parent, kind_of
 
 NO_GANG = f"{GANG_POLICY}: {GangPolicy.NO_GANG}"
@@ -218,6 +218,4 @@ def _name(owner: Owner) -> str:
 
 
 def _join_names(objects: Iterable[Workload | PodGroup]) -> str:
-    names = [item.key.name for item in objects]
-    shown = ", ".join(names[:_MOST_NAMES])
-    return f"{shown} and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else shown
+    return join_some([item.key.name for item in objects], _MOST_NAMES)

@@ -13,6 +13,7 @@ from extender.core.feature import Feature
 from extender.core.parts import Parts
 from serried.api.group import PodGroup
 from serried.api.interpod import HOSTNAME
+from serried.api.names import join_some
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.reservation import Reservation
@@ -63,9 +64,7 @@ class KueueTopology(Feature):
         domains = find_domains(key, (*members.bound, *members.waiting), self._nodes)
         if len(domains) < 2:
             return ""
-        names = sorted(domains)
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        return f"Kueue has chosen hosts in {', '.join(names[:_SHOWN])}{more}"
+        return f"Kueue has chosen hosts in {join_some(sorted(domains), _SHOWN)}"
 
 
 def find_domains(key: str, pods: Iterable[Pod], nodes: Mapping[str, Node]) -> set[str]:

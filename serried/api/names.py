@@ -534,6 +534,12 @@ def count_things(count: int, word: str, verb: str = "") -> str:
     return " ".join(filter(None, (f"{count} {word}s", verb)))
 
 
+def join_some(names: Sequence[str], most: int) -> str:
+    """Return at most ``most`` names and the number of further ones, for texts that users read: ``a, b and 4 more``."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 def quote(value: object) -> str:
     """Return ``repr(value)`` for a message, shortened because a user's annotation may have 256 KiB."""
     text = repr(value)

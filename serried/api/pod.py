@@ -401,7 +401,7 @@ class Pod:
     """
 
     objection: str = ""
-    """The same text as ``said`` if kube-scheduler found no feasible node at all; else ""."""
+    """kube-scheduler's reasons in its last attempt (``said``) if they are about all nodes; "" if some were feasible."""
 
     wants_room: bool = False
     """True if, by ``objection``, some nodes may become feasible when resources become free or other members are bound.

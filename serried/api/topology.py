@@ -6,7 +6,7 @@ Topologies of Kueue (``kueue.x-k8s.io/v1beta2``) and ClusterTopologyBindings of 
 as further entries.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from serried.api.names import (
     Malformed,
     Raw,
     decode_or_malformed,
+    join_some,
     read_int,
     read_key,
     read_map,
@@ -296,17 +297,11 @@ def explain_missing(level: str, wanted: Collection[str], table: LevelTable | Non
         return f"TopologyLevels {DEFAULT}, which the extender writes, has no status yet"
     pool = table.find_pool(wanted)
     if pool is None:
-        return (
-            f"no node has {_join_names(sorted(wanted))}; add a node that has it, or name a label instead of the level"
-        )
+        resources = join_some(sorted(wanted), _MAX_NAMES_SHOWN)
+        return f"no node has {resources}; add a node that has it, or name a label instead of the level"
     nodes = f"nodes with {pool.resource}" if pool.resource else "nodes"
+    candidates = join_some(table.candidates.get(level, ()), _MAX_NAMES_SHOWN)
     return (
-        f"fewer than half of the {nodes} have any one of {_join_names(table.candidates.get(level, ()))}; "
+        f"fewer than half of the {nodes} have any one of {candidates}; "
         f"set a label for the level in TopologyLevels {DEFAULT}, or name a label instead of the level"
-    )
-
-
-def _join_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MAX_NAMES_SHOWN]) + (
-        f" and {len(names) - _MAX_NAMES_SHOWN} more" if names[_MAX_NAMES_SHOWN:] else ""
     )

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from serried.api.names import count_things
+from serried.api.names import count_things, join_some
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.api.resources import DEVICES, PODS, PROVIDED, Resources, add, capacity, count_slots, subtract
@@ -184,7 +184,7 @@ def describe_advice(advice: Advice) -> str:
                 "one domain"
             )
         case Change.UNCORDON:
-            text = f"uncordon {_name_some(advice.nodes)}"
+            text = f"uncordon {join_some(advice.nodes, _MAX_NODES_NAMED)}"
         case Change.SMALLER:
             before = describe_amount(advice.name, advice.before).removesuffix(f" {advice.name}")
             text = f"ask for {describe_amount(advice.name, advice.after)} instead of {before}"
@@ -195,18 +195,13 @@ def describe_advice(advice: Advice) -> str:
         case Change.FEWER:
             text = f"let {count_things(advice.after, 'member')} be enough instead of {advice.before}"
         case Change.MOVE:
-            target = advice.domain or _name_some(advice.nodes)
+            target = advice.domain or join_some(advice.nodes, _MAX_NODES_NAMED)
             text = f"move gang {advice.name} ({count_things(advice.pods, 'pod')}) to {target}"
         case Change.RELEASE:
             text = "let the gang pass the first gang in the queue, for which nodes are kept"
         case Change.END:
             text = f"end gang {advice.name} ({count_things(advice.pods, 'pod')}), or wait for its end"
     return text + where
-
-
-def _name_some(names: Sequence[str]) -> str:
-    more = len(names) - _MAX_NODES_NAMED
-    return ", ".join(names[:_MAX_NODES_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 _MAX_MEASURED = 10

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 from extender.core.feature import NO_REPAIR, Repair
 from extender.core.scheduling.binding_cycle import BindingCycle
 from serried.api.group import Branch, Leaf, PodGroup, Tree, list_branches, list_groups, list_leaves
-from serried.api.names import GroupKey, GroupKind, count_things
+from serried.api.names import GroupKey, GroupKind, count_things, join_some
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.priority import HIGHEST_GROUP_PRIORITY
@@ -74,8 +74,7 @@ def describe_gated(group_members: GroupMembers, need: int) -> Verdict:
     ``need`` is the number of members that it needs. The verdict names the gates.
     """
     gates = sorted({gate for pod in group_members.gated for gate in pod.foreign_gates})
-    more = len(gates) - _MAX_GATES_NAMED
-    named = ", ".join(gates[:_MAX_GATES_NAMED]) + (f" and {more} more" if more > 0 else "")
+    named = join_some(gates, _MAX_GATES_NAMED)
     return Verdict(Reason.MEMBER_GATED, have=len(group_members.gated), need=need, key=named)
 
 
